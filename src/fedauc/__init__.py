@@ -1,0 +1,1 @@
+"""FedAUC: federated learning for rare events."""

@@ -1,0 +1,130 @@
+"""The protocol of a method: what travels down, what a client does, what travels up, how it is folded in.
+
+A method is a frozen dataclass whose fields are its hyper-parameters, and a handful of pure functions on
+tensors. The client functions are written for *one* client, unbatched; the transport decides whether to
+loop them, to `torch.func.vmap` them over the cohort, or to ship them to another machine. They never
+change their arguments and draw nothing: examples and passive scores are drawn outside (`core.rng`).
+
+    server  ──broadcast + address──►  client_init ─► client_step × I ─► client_finish ──Upload──►  server_update
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedauc.core.tree import Tree
+
+Draw = Literal["stratified", "natural"]
+"""How local batches are drawn: half positives and half negatives, or as the rows come."""
+
+
+class Batch(NamedTuple):
+    """One local step's examples at one client (or, with a leading axis, at each client of a cohort).
+
+    `weight` carries the normalisation: with class-stratified draws the weights of the positives sum to c⁺,
+    those of the negatives to c⁻ (what the client's class parts count for, `core.weighting`); with natural
+    draws they sum to 1. An objective is therefore always a weighted *sum* over the batch.
+    """
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor
+
+
+class Knobs(NamedTuple):
+    """What the schedule sets for a round. Only `eta` reaches the arithmetic, and it is a tensor."""
+
+    eta: Tensor
+    steps: int
+    batch: int
+    round: int
+    cycle: int
+    stage: int
+    cycle_length: int
+    """K, rounds of a cycle."""
+
+    @property
+    def cycle_end(self) -> bool:
+        """Whether this is the last round of its cycle."""
+        return (self.round + 1) % self.cycle_length == 0
+
+
+class Gathered(NamedTuple):
+    """Rows that are concatenated over clients; only those with `keep` travel."""
+
+    values: Tensor
+    keep: Tensor
+
+
+class Upload(NamedTuple):
+    """What a client sends: `mean` is summed with weights (so secure aggregation stays possible and the
+    server's memory does not grow with M), `gather` is concatenated."""
+
+    mean: Tree
+    gather: dict[str, Gathered]
+
+
+class Cohort(NamedTuple):
+    """Who takes part in a round and what each counts for (`core.weighting`)."""
+
+    clients: NDArray[np.int64]
+    weight: NDArray[np.float64]
+    """ŵ: the factor of the client's upload in `mean`."""
+    local: NDArray[np.float64]
+    """[M, 2] c⁻, c⁺: what the class parts count for in the client's own objective."""
+    share: NDArray[np.float64]
+    """[M, 2] K·C±/π: the client's share in the two class expectations, corrected for its participation."""
+
+
+class Pool(NamedTuple):
+    """Gathered rows of a round: the values, and whose they are (index into the cohort)."""
+
+    values: Tensor
+    owner: Tensor
+
+
+class Aggregate(NamedTuple):
+    """A round's uploads, folded by the transport."""
+
+    mean: Tree
+    gather: dict[str, Pool]
+
+
+@runtime_checkable
+class Method(Protocol):
+    """See the module's docstring. S, D, C, L below are NamedTuples of trees of the method's own."""
+
+    @property
+    def draw(self) -> Draw:
+        """How local batches are drawn, `stratified` or `natural`."""
+
+    def server_init(self, params: Tree) -> Any:
+        """S: the server's state; its field `z` is the iterate (model and the objective's own variables)."""
+
+    def memory_init(self, params: Tree) -> Tree:
+        """C: what a client keeps between rounds (a control variate); {} for nothing."""
+
+    def broadcast(self, s: Any) -> Any:
+        """D: exactly what travels down to every client of the cohort."""
+
+    def address(self, s: Any, cohort: Cohort, knobs: Knobs, seed: int) -> Tree:
+        """What travels down to each client by itself, with a leading client axis; {} for nothing."""
+
+    def client_init(self, d: Any, own: Tree, c: Tree) -> Any:
+        """L: the client's working state, from the broadcast, what is addressed to it and its memory."""
+
+    def client_step(self, l: Any, batch: Batch, eta: Tensor) -> tuple[Any, Tree]:
+        """One iteration of the pseudo-code; the second value is kept for every step (scores, loss)."""
+
+    def client_finish(self, d: Any, l: Any, c: Tree, outs: Tree, knobs: Knobs) -> tuple[Upload, Tree]:
+        """What travels up and the new memory; `outs` are the steps' second values, stacked."""
+
+    def server_update(self, s: Any, aggregate: Aggregate, cohort: Cohort, knobs: Knobs) -> Any:
+        """Fold a round's uploads into the server's state."""
+
+    def server_stage(self, s: Any) -> Any:
+        """A new stage begins at the iterate s.z (proximal anchor and the like)."""

@@ -1,0 +1,23 @@
+"""What can be wrong with what a user gave us.
+
+Each error is one clear sentence that names the file, column, row, client or key; the command line
+prints it and exits with 2, the Python API raises it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """The user's input cannot be used; the message is one sentence that says why and what to do."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for a mistyped name: `` Did you mean 'eta'?`` or the list of what there is."""
+    options = sorted(known)
+    close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
+    if close:
+        return f" Did you mean {close[0]!r}?"
+    return f" Known: {', '.join(options)}." if options else ""

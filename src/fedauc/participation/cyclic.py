@@ -1,0 +1,71 @@
+"""Cyclic participation: K groups in a fixed order, M clients of the active group per round.
+
+Cho et al., "On the convergence of federated averaging with cyclic client participation", ICML 2023;
+the setting of "Communication-Efficient Federated AUC Maximization with Cyclic Client Participation".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedauc.core import rng
+from fedauc.errors import InputError
+
+
+def default_groups(clients: int) -> int:
+    """K where the user names none: √N, at most 10 (100 clients: 10 groups of 10)."""
+    return max(1, min(10, round(math.sqrt(clients))))
+
+
+@dataclass(frozen=True)
+class Cyclic:
+    """Groups in a fixed order; of the active group `per_round` clients (M), all of them where not said."""
+
+    groups: int | None = None
+    """K, the number of groups; √N and at most 10 where not said."""
+    per_round: int | None = None
+    """M, clients of the active group that take part in a round; all where not said."""
+    assign: Literal["random", "order"] = "random"
+    """Deal clients to groups at random (by the seed) or in the order of their names."""
+
+    def bind(self, clients: int, seed: int) -> CyclicRoster:
+        count = self.groups if self.groups is not None else default_groups(clients)
+        if not 1 <= count <= clients:
+            raise InputError(f"groups={count} needs between 1 and {clients} groups for {clients} clients.")
+        if self.per_round is not None and self.per_round < 1:
+            raise InputError(f"per_round={self.per_round} must be at least 1.")
+        order = np.arange(clients)
+        if self.assign == "random":
+            order = rng.generator(seed, rng.GROUPS).permutation(clients)
+        bounds = np.linspace(0, clients, count + 1).round().astype(np.int64)
+        return CyclicRoster(order, bounds, self.per_round, seed)
+
+
+@dataclass(frozen=True)
+class CyclicRoster:
+    order: NDArray[np.int64]
+    bounds: NDArray[np.int64]
+    per_round: int | None
+    seed: int
+
+    @property
+    def cycle_length(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def groups(self) -> list[NDArray[np.int64]]:
+        return [np.sort(self.order[a:b]) for a, b in zip(self.bounds[:-1], self.bounds[1:], strict=True)]
+
+    def select(self, round: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        k = round % self.cycle_length
+        start, size = self.bounds[k], int(self.bounds[k + 1] - self.bounds[k])
+        m = size if self.per_round is None else min(self.per_round, size)
+        picked = np.arange(m)
+        if m < size:  # without replacement, in O(M)
+            picked = rng.permuted(rng.fold(self.seed, rng.COHORT, round), np.array([size]), np.arange(m))
+        return np.sort(self.order[start + picked]), np.full(m, m / size)

@@ -1,0 +1,5 @@
+"""Transports: how a round is carried out."""
+
+from fedauc.transports.local import LocalTransport
+
+__all__ = ["LocalTransport"]

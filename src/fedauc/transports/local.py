@@ -1,0 +1,126 @@
+"""The in-process transport: clients of a cohort in one process, vectorised or one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from fedauc.core import tree
+from fedauc.core.ledger import Ledger, sizes
+from fedauc.core.method import Aggregate, Cohort, Gathered, Knobs, Method, Pool, Upload
+from fedauc.core.tree import Tree, nbytes
+from fedauc.data.federated import Draws
+
+
+@dataclass(frozen=True)
+class LocalTransport:
+    """Runs a method's client functions for a cohort.
+
+    `vmap` runs all clients of a chunk at once (`torch.func.vmap` over the pure client functions); `loop`
+    runs one after another and is what `vmap` is tested against.
+    """
+
+    mode: Literal["vmap", "loop"] = "vmap"
+    chunk: int = 256
+    """At most so many clients at once, which bounds the memory of large cohorts."""
+
+    def exchange(
+        self,
+        method: Method,
+        server: Any,
+        memory: list[Tree],
+        draws: Draws,
+        cohort: Cohort,
+        knobs: Knobs,
+        seed: int,
+        ledger: Ledger,
+    ) -> tuple[Aggregate, list[Tree], float]:
+        """One round: send down, I local steps, collect; also the clients' new memory and the mean loss."""
+        down = method.broadcast(server)
+        own = method.address(server, cohort, knobs, seed)
+        m = len(cohort.clients)
+        ledger.down({name: size * m for name, size in sizes(down).items()}, m)
+        ledger.down(sizes(own), 0)
+
+        size = self.chunk if self.mode == "vmap" else 1
+        mean: Tree | None = None
+        pools: dict[str, list[Pool]] = {}
+        kept: list[Tree] = []
+        losses: list[Tensor] = []
+        for first in range(0, m, size):
+            part = slice(first, min(first + size, m))
+            upload, new, outs = self._clients(method, down, own, memory[part], draws, part, knobs)
+            _record(ledger, upload)
+            weight = cohort.weight[part]
+            partial = {name: _weighted_sum(value, weight) for name, value in upload.mean.items()}
+            mean = partial if mean is None else tree.add(mean, partial)
+            for name, rows in upload.gather.items():
+                pools.setdefault(name, []).append(_kept(rows, first))
+            kept += [tree.unstack(new, i) for i in range(len(weight))] if new else [{}] * len(weight)
+            losses.append(outs["loss"].mean(dim=1))
+        gather = {
+            name: Pool(torch.cat([p.values for p in parts]), torch.cat([p.owner for p in parts]))
+            for name, parts in pools.items()
+        }
+        return Aggregate(mean or {}, gather), kept, float(torch.cat(losses).mean())
+
+    def _clients(
+        self, method: Method, down: Any, own: Tree, memory: list[Tree], draws: Draws, part: slice, knobs: Knobs
+    ) -> tuple[Upload, Tree, Tree]:
+        """Init, I steps and finish for a chunk of clients; results have a leading client axis."""
+        over = _vmap if self.mode == "vmap" else _single
+        own = {name: value[part] for name, value in own.items()}
+        stacked = tree.stack(memory) if memory[0] else {}
+        each = torch.arange(part.stop - part.start)  # something with a client axis, whatever else there is
+        local = over(lambda _, d, o, c: method.client_init(d, o, c), (0, None, 0, 0))(each, down, own, stacked)
+        step = over(method.client_step, (0, 0, None))
+        outs: list[Tree] = []
+        for t in range(knobs.steps):
+            local, out = step(local, draws.step(t, part), knobs.eta)
+            outs.append(out)
+        stacked_outs = {name: torch.stack([out[name] for out in outs], dim=1) for name in outs[0]}
+        finish = over(lambda d, l, c, o: method.client_finish(d, l, c, o, knobs), (None, 0, 0, 0))
+        upload, new = finish(down, local, stacked, stacked_outs)
+        return upload, new, stacked_outs
+
+
+def _vmap(fn: Callable[..., Any], dims: tuple[int | None, ...]) -> Callable[..., Any]:
+    return torch.func.vmap(fn, in_dims=dims)
+
+
+def _single(fn: Callable[..., Any], dims: tuple[int | None, ...]) -> Callable[..., Any]:
+    """The same contract as `_vmap` for a chunk of one client, without vectorising."""
+
+    def run(*args: Any) -> Any:
+        one = [arg if dim is None else tree_map(lambda v: v[0], arg) for arg, dim in zip(args, dims, strict=True)]
+        return tree_map(lambda v: v[None], fn(*one))
+
+    return run
+
+
+def _weighted_sum(stacked: Tensor, weight: NDArray[np.float64]) -> Tensor:
+    """Σ_m ŵ_m · upload_m over the client axis."""
+    w = torch.as_tensor(weight, dtype=stacked.dtype, device=stacked.device)
+    return torch.tensordot(w, stacked, dims=1)
+
+
+def _kept(rows: Gathered, first: int) -> Pool:
+    """Rows that travel, client after client, with their owner's index in the cohort."""
+    owner = torch.arange(len(rows.keep), device=rows.keep.device)[:, None].expand(rows.keep.shape) + first
+    return Pool(rows.values[rows.keep], owner[rows.keep])
+
+
+def _record(ledger: Ledger, upload: Upload) -> None:
+    """Bytes of a chunk's uploads: all of `mean`, and of `gather` the rows that are kept."""
+    size = {"model": nbytes(upload.mean)}
+    for name, rows in upload.gather.items():
+        per_row = rows.values[0, 0].numel() * rows.values.element_size() if rows.values.numel() else 0
+        size[name] = int(rows.keep.sum()) * per_row
+    ledger.up(size, next(iter(upload.mean.values())).shape[0])
