@@ -54,7 +54,9 @@ def permuted(key: U64, n: NDArray[np.int64], position: NDArray[np.int64]) -> NDA
         keys = _mix(key + passes.astype(np.uint64) * _GOLDEN).ravel()
     sizes = size.ravel().astype(np.uint64)
     value = at.ravel().astype(np.uint64)
-    bits = np.maximum(np.ceil(np.log2(np.maximum(sizes, np.uint64(2)).astype(np.float64))), 1).astype(np.uint64)
+    bits = np.maximum(np.ceil(np.log2(np.maximum(sizes, np.uint64(2)).astype(np.float64))), 1).astype(
+        np.uint64
+    )
     half = (bits + np.uint64(1)) // np.uint64(2)
     todo = np.arange(value.size)
     while todo.size:

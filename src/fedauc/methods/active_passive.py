@@ -35,6 +35,7 @@ from fedauc.core import rng, tree
 from fedauc.core.method import Aggregate, Batch, Cohort, Draw, Gathered, Knobs, Pool, Upload
 from fedauc.core.rng import U64
 from fedauc.core.tree import Tree
+from fedauc.errors import InputError
 from fedauc.methods.local_sgda import decayed
 from fedauc.objectives.base import Apply
 from fedauc.objectives.pairwise_auc import PairwiseAUC
@@ -80,6 +81,15 @@ class ActivePassive:
     """P, passive scores of each class that a client receives per local step."""
     weight_decay: float = 0.0
     """ℓ₂ penalty on the model's parameters."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.objective, PairwiseAUC):
+            raise InputError(
+                f"active-passive needs a pairwise objective: {type(self.objective).__name__} is a sum over examples"
+                " and has no pairs to complete with passive scores; use the rule local-sgda."
+            )
+        if self.passive < 1:
+            raise InputError(f"passive={self.passive} must be at least 1.")
 
     @property
     def draw(self) -> Draw:

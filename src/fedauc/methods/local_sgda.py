@@ -27,6 +27,7 @@ from torch import Tensor
 from fedauc.core import tree
 from fedauc.core.method import Aggregate, Batch, Cohort, Draw, Knobs, Upload
 from fedauc.core.tree import Tree
+from fedauc.errors import InputError
 from fedauc.objectives.base import Apply, Objective, field
 
 
@@ -51,6 +52,13 @@ class LocalSGDA:
     """γ, the proximal pull towards the stage's start; 0 turns it off."""
     weight_decay: float = 0.0
     """ℓ₂ penalty on the model's parameters (not on the objective's own variables)."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.objective, Objective):
+            raise InputError(
+                f"{type(self.objective).__name__} compares examples of different clients, so it is not a sum over"
+                " examples that local-sgda could descend; use the rule active-passive."
+            )
 
     @property
     def draw(self) -> Draw:

@@ -8,7 +8,7 @@ averaging and CODA+ share their local step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ def linked(link: Link, logit: Tensor) -> Tensor:
     return torch.sigmoid(logit) if link == "sigmoid" else logit
 
 
+@runtime_checkable
 class Objective(Protocol):
     """A decomposable objective; a frozen dataclass of its hyper-parameters."""
 
@@ -49,9 +50,7 @@ class Objective(Protocol):
         """The objective of a batch: a weighted sum over its examples."""
 
 
-def field(
-    apply: Apply, objective: Objective, z: Tree, batch: Batch
-) -> tuple[Tree, Tensor]:
+def field(apply: Apply, objective: Objective, z: Tree, batch: Batch) -> tuple[Tree, Tensor]:
     """F(z) = (∂primal, -∂dual) on a batch, and the objective's value there."""
 
     def value(z: Tree) -> tuple[Tensor, Tensor]:

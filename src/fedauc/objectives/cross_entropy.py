@@ -21,7 +21,10 @@ class CrossEntropy:
 
     draw: Draw = "natural"
     """Rows as they come, or class-balanced."""
-    duals: frozenset[str] = frozenset()
+
+    @property
+    def duals(self) -> frozenset[str]:
+        return frozenset()
 
     def variables(self, like: Tensor) -> Tree:
         return {}
@@ -31,5 +34,3 @@ class CrossEntropy:
 
     def loss(self, z: Tree, logit: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         return (weight * F.binary_cross_entropy_with_logits(logit, y, reduction="none")).sum()
-
-

@@ -69,7 +69,9 @@ class PairwiseAUC:
 
 
 def _barrier_hinge(o: PairwiseAUC, t: Tensor) -> Tensor:
-    return torch.maximum(o.margin - o.tau * (o.margin + t), torch.maximum(o.tau * (t - o.margin), o.margin - t))
+    return torch.maximum(
+        o.margin - o.tau * (o.margin + t), torch.maximum(o.tau * (t - o.margin), o.margin - t)
+    )
 
 
 SURROGATES: dict[str, Callable[[PairwiseAUC, Tensor], Tensor]] = {

@@ -1,0 +1,41 @@
+"""Where the files of a source are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedauc.data.download import PUBLISHED, where_to_get
+from fedauc.errors import InputError
+
+
+class MissingFile(InputError):
+    """A file of a source is not in the data folder."""
+
+
+def default_root() -> Path:
+    """The data folder where the user names none: FEDAUC_DATA, or a cache folder of this user."""
+    if os.environ.get("FEDAUC_DATA"):
+        return Path(os.environ["FEDAUC_DATA"])
+    import pooch
+
+    return Path(pooch.os_cache("fedauc"))
+
+
+def find(source: str, root: Path, folders: Sequence[str], names: Sequence[str]) -> Path:
+    """The first of the files `names` in `root/source`, in a usual sub-folder of `root`, or in `root` itself.
+
+    The folders come first because some sources share their file names (MNIST and Fashion-MNIST).
+    """
+    places = [source, *folders, "."]
+    for place in places:
+        for name in names:
+            if (root / place / name).is_file():
+                return root / place / name
+    ask = "download it (download=True) or get it" if source in PUBLISHED else "get it"
+    raise MissingFile(
+        f"{names[0]} of {source!r} is missing: "
+        f"it is neither in {root} nor in its folders {', '.join(places[:-1])}; "
+        f"{ask} from {where_to_get(source, names[0])} and put it into {root / source}."
+    )

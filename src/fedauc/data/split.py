@@ -1,0 +1,163 @@
+"""Training, validation and test rows: stratified by client and class, or in the order of a column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from fedauc.errors import InputError
+
+PARTS = ("train", "valid", "test")
+Fractions = Sequence[float] | Mapping[str, float]
+_DUST = 1e-6  # what a count may be off by rounding and still be whole
+
+
+def stratified_split(
+    y: np.ndarray, client: np.ndarray, fractions: Fractions, rng: np.random.Generator | int
+) -> tuple[np.ndarray, ...]:
+    """Sorted row indices of each part, by default (train, valid, test).
+
+    Of each client's positives and of its negatives every part gets its share, rounded up or down; of all
+    positives and of all negatives as well. Which client's share is rounded up is random, with
+    the probabilities that make the expected number exact: a client's only positive goes to the test part
+    with the probability of that part. A class with at least as many rows as there are parts is present in
+    each part. It may happen that a client with very few rows has none in the training part.
+    """
+    shares = _shares(fractions)
+    rng = np.random.default_rng(rng)
+    part = np.empty(len(y), dtype=np.int8)
+    for label in np.unique(y):
+        rows = np.flatnonzero(y == label)
+        rows = rows[np.lexsort((rng.random(len(rows)), client[rows]))]
+        _, sizes = np.unique(client[rows], return_counts=True)
+        counts = _round_shares(sizes, _at_least_one(shares, len(rows)), rng)
+        part[rows] = np.repeat(np.tile(np.arange(len(shares)), len(sizes)), counts.ravel())
+    return tuple(np.flatnonzero(part == j) for j in range(len(shares)))
+
+
+def ordered_split(
+    order: pd.Series | np.ndarray, y: np.ndarray, fractions: Fractions
+) -> tuple[np.ndarray, ...]:
+    """Sorted row indices of each part: the lowest (oldest) values to train, the highest (newest) to test.
+
+    Rows with equal values stay together, so the shares are met as nearly as the values allow.
+    """
+    shares = _shares(fractions)
+    name = getattr(order, "name", None)
+    column = "the split-by column" if name is None else f"the column {name!r}"
+    if pd.isna(order).any():
+        raise InputError(f"The rows cannot be put in order: {column} has missing values.")
+    used = np.flatnonzero(shares > 0)
+    codes, values = pd.factorize(np.asarray(order), sort=True)
+    if len(values) < len(used):
+        raise InputError(
+            f"The rows cannot be split in {len(used)} parts: {column} has {len(values)} distinct values."
+        )
+    ends = np.cumsum(np.bincount(codes))  # rows up to and with each distinct value
+    cuts = [0]
+    for k, target in enumerate(np.cumsum(shares[used])[:-1] * len(y)):
+        low, high = cuts[-1], len(values) - (len(used) - 1 - k)  # leave a value for each later part
+        cuts.append(low + 1 + int(np.argmin(np.abs(ends[low:high] - target))))
+    cuts.append(len(values))
+    parts = [np.empty(0, dtype=np.int64) for _ in shares]
+    for j, start, end in zip(used, cuts[:-1], cuts[1:], strict=True):
+        parts[j] = np.flatnonzero((codes >= start) & (codes < end))
+        if len(np.unique(y[parts[j]])) < 2:
+            part = PARTS[j] if len(shares) == len(PARTS) else f"number {j + 1}"
+            span = f"{values[start]} to {values[end - 1]}"
+            raise InputError(
+                f"The {part} part ({len(parts[j])} rows with {column} from {span}) "
+                "has only one class; change the fractions or split at random."
+            )
+    return tuple(parts)
+
+
+def _shares(fractions: Fractions) -> np.ndarray:
+    if isinstance(fractions, Mapping):
+        unknown = set(fractions) - set(PARTS)
+        if unknown:
+            raise InputError(
+                f"The split has the unknown part {sorted(unknown)[0]!r}; known: {', '.join(PARTS)}."
+            )
+        fractions = [fractions.get(part, 0.0) for part in PARTS]
+    shares = np.asarray(fractions, dtype=np.float64)
+    if (
+        shares.ndim != 1
+        or not np.isfinite(shares).all()
+        or (shares < 0).any()
+        or abs(shares.sum() - 1) > 1e-6
+    ):
+        raise InputError(
+            f"The fractions of the split must not be negative and must add up to 1, not {fractions}."
+        )
+    return shares / shares.sum()
+
+
+def _at_least_one(shares: np.ndarray, rows: int) -> np.ndarray:
+    """Shares raised to one row where a class has so few rows that a part could be left without it."""
+    used = shares > 0
+    if rows < used.sum():
+        return shares
+    result, raised = shares, np.zeros_like(used)
+    while (low := used & ~raised & (result * rows < 1 - _DUST)).any():
+        raised |= low
+        rest = used & ~raised
+        result = np.where(raised, 1 / rows, 0.0)
+        result[rest] = shares[rest] / shares[rest].sum() * (1 - raised.sum() / rows)
+    return result
+
+
+def _round_shares(sizes: np.ndarray, shares: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Counts [client, part] with row sums `sizes`, each entry and each column sum rounded up or down.
+
+    The cube method of Deville and Tillé: a row is added at a time, in random order, and what is still
+    fractional is moved along a cycle that changes no row or column sum, one way or the other with the
+    probabilities that keep the expectation, until an entry is whole. A last row makes the column sums
+    whole. Never more rows than there are parts are open, so each step is tiny.
+    """
+    exact = sizes[:, None] * shares
+    exact = np.vstack([exact, np.ceil(exact.sum(0) - _DUST) - exact.sum(0)])
+    counts = np.floor(exact + _DUST)
+    open_rows: list[int] = []
+    for row in [*rng.permutation(len(sizes)).tolist(), len(sizes)]:
+        counts[row] = np.where(np.abs(exact[row] - counts[row]) < _DUST, counts[row], exact[row])
+        open_rows.append(row)
+        while True:
+            open_rows = [row for row in open_rows if (counts[row] % 1).any()]
+            block = counts[open_rows]
+            move = _cycle(block % 1 > 0)
+            if move is None:
+                break
+            part = block % 1
+            up = np.where(move > 0, 1 - part, part)[move != 0].min()
+            down = np.where(move > 0, part, 1 - part)[move != 0].min()
+            block += up * move if rng.random() * (up + down) < down else -down * move
+            whole = np.rint(block)
+            counts[open_rows] = np.where(np.abs(block - whole) < _DUST, whole, block)
+    return np.rint(counts[:-1]).astype(np.int64)
+
+
+def _cycle(cells: np.ndarray) -> np.ndarray | None:
+    """A change by +1 and -1 within these cells that keeps every row and column sum, or None."""
+    while True:  # a cell alone in its row or column cannot change
+        rest = cells & (cells.sum(0) > 1) & (cells.sum(1, keepdims=True) > 1)
+        if (rest == cells).all():
+            break
+        cells = rest
+    if not cells.any():
+        return None
+    row, column = int(np.argmax(cells.any(1))), -1
+    steps: list[tuple[int, int, int]] = []
+    entered: dict[int, int] = {}
+    while row not in entered:  # along a row, then along a column, until a row comes back
+        entered[row] = len(steps)
+        column = next(int(j) for j in np.flatnonzero(cells[row]) if j != column)
+        steps.append((row, column, 1))
+        row = next(int(i) for i in np.flatnonzero(cells[:, column]) if i != row)
+        steps.append((row, column, -1))
+    move = np.zeros(cells.shape)
+    for i, j, sign in steps[entered[row] :]:
+        move[i, j] += sign
+    return move

@@ -1,0 +1,606 @@
+"""A user's table: one file, or one file per client, into features, binary labels and client codes.
+
+Everything a data scientist can get wrong here ends in an `InputError` of one sentence that names the
+file, the column, the line (CSV, the header is line 1) or row (Parquet, counted from 1), or the client.
+After reading, a feature column is either numeric (a NumPy dtype, NaN where missing; dates are days since
+1970, booleans are 0 and 1) or categorical (pandas ``category`` of strings, missing as NaN).
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fedauc.errors import InputError, nearest
+
+CSV_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+PARQUET_SUFFIXES = (".parquet", ".pq")
+MISSING_MARKERS = frozenset(["", *"NA na N/A n/a #N/A <NA> nan NaN NAN null NULL None NONE ? -".split()])
+MISSING_CLIENT = "(missing)"
+SMALL_CLIENT = "(small)"
+ONE_CLIENT = "all"
+# Label pairs (negative, positive) that need no --positive, compared in lower case.
+KNOWN_LABELS = (
+    ("0", "1"), ("-1", "1"), ("false", "true"), ("f", "t"), ("no", "yes"), ("n", "y"),
+    ("negative", "positive"), ("neg", "pos"), ("-", "+"), ("absent", "present"),
+)  # fmt: skip
+NUMBER_SHARE = 0.9
+_ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?")
+
+SmallClients = Literal["error", "merge", "keep"]
+Where = Callable[[int], str]
+"""From a row's position to where the user finds it: ``icu.csv, line 12``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Features, binary labels and clients of one table, row by row."""
+
+    features: pd.DataFrame
+    y: np.ndarray
+    client: np.ndarray
+    client_names: tuple[str, ...]
+    order: pd.Series | None
+    positive: str
+    source: str
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, index: np.ndarray) -> Table:
+        """The rows at `index`, in that order; client codes and names stay as they are."""
+        order = None if self.order is None else self.order.iloc[index].reset_index(drop=True)
+        features = self.features.iloc[index].reset_index(drop=True)
+        return replace(self, features=features, y=self.y[index], client=self.client[index], order=order)
+
+
+def read_frame(path: str | Path, *, text: Collection[str] = ()) -> pd.DataFrame:
+    """The table in one CSV (``,`` ``;`` or tab separated, also gzipped) or Parquet file, as it stands.
+
+    Columns named in `text` keep their exact text (a CSV's ``007`` stays ``007``). An unnamed first
+    column that only counts the rows, as pandas and R write it, is left out.
+    """
+    path = Path(path)
+    name = path.name.lower()
+    if not path.exists():
+        raise InputError(f"The file {path} does not exist.")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, and a CSV or Parquet file is needed.")
+    if not name.endswith(CSV_SUFFIXES + PARQUET_SUFFIXES):
+        kinds = ", ".join(CSV_SUFFIXES + PARQUET_SUFFIXES)
+        raise InputError(f"The file {path} has a suffix that is not one of {kinds}.")
+    try:
+        if path.stat().st_size == 0:
+            raise InputError(f"The file {path} is empty.")
+        frame = _read_csv(path, text) if name.endswith(CSV_SUFFIXES) else _read_parquet(path)
+    except InputError:
+        raise
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"The file {path} is not UTF-8 text: {error.reason} at byte {error.start}."
+        ) from error
+    except (OSError, EOFError, zlib.error, csv.Error, pa.ArrowException, ValueError) as error:
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise InputError(f"The file {path} cannot be read: {reason}.") from error
+    if frame.empty:
+        raise InputError(f"The file {path} has no rows.")
+    return frame
+
+
+def read_table(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    label: str,
+    client: str | None = None,
+    positive: str | int | float | None = None,
+    drop: Collection[str] = (),
+    split_by: str | None = None,
+    keep_split_by: bool = False,
+    min_rows: int = 2,
+    small_clients: SmallClients = "error",
+) -> Table:
+    """Read a labelled table.
+
+    Several files are one file per client, named after the file, unless a `client` column is given; one
+    file without a `client` column is a single client. Label, client and `split_by` columns are not
+    features (`split_by` is one as well with `keep_split_by`). What happens to a client with fewer than
+    `min_rows` rows is for `small_clients` to say: an error, all of them merged into one client, or kept.
+    """
+    files = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
+    if not files:
+        raise InputError("No data file is given.")
+    frames = [read_frame(file) for file in files]
+    for file, frame in zip(files[1:], frames[1:], strict=True):
+        _same_columns(files[0], frames[0], file, frame, drop)
+    names = _client_names(files) if len(files) > 1 and client is None else None
+    starts = np.cumsum([0] + [len(frame) for frame in frames])
+    members = None if names is None else pd.Series(np.repeat(np.array(names, dtype=object), np.diff(starts)))
+
+    def where(row: int) -> str:
+        which = int(np.searchsorted(starts, row, side="right")) - 1
+        return _place(files[which], row - int(starts[which]))
+
+    shown = [str(file) for file in files[:3]] + ([f"{len(files) - 3} more"] if len(files) > 3 else [])
+    return _build(
+        frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True),
+        members=members,
+        source=", ".join(shown),
+        where=where,
+        label=label,
+        client=client,
+        positive=positive,
+        drop=drop,
+        split_by=split_by,
+        keep_split_by=keep_split_by,
+        min_rows=min_rows,
+        small_clients=small_clients,
+    )
+
+
+def from_frame(
+    frame: pd.DataFrame,
+    *,
+    label: str,
+    client: str | None = None,
+    positive: str | int | float | None = None,
+    drop: Collection[str] = (),
+    split_by: str | None = None,
+    keep_split_by: bool = False,
+    min_rows: int = 2,
+    small_clients: SmallClients = "error",
+    source: str = "the table",
+) -> Table:
+    """The same as `read_table` for a data frame that is already in memory."""
+    frame = frame.reset_index(drop=True).rename(columns=str)
+    _no_duplicates(list(frame.columns), source)
+    if frame.empty:
+        raise InputError(f"{source} has no rows.")
+    return _build(
+        frame,
+        members=None,
+        source=source,
+        where=lambda row: f"{source}, row {row + 1}",
+        label=label,
+        client=client,
+        positive=positive,
+        drop=drop,
+        split_by=split_by,
+        keep_split_by=keep_split_by,
+        min_rows=min_rows,
+        small_clients=small_clients,
+    )
+
+
+def read_features(
+    path: str | Path, columns: Sequence[str], *, categorical: Collection[str] | None = None
+) -> pd.DataFrame:
+    """The feature columns of a file to predict on: no label needed, other columns are ignored.
+
+    With `categorical` (what the fitted preprocessor says) these columns are read as text and each of the
+    others must hold numbers; without it the kinds are found from the values as in `read_table`.
+    """
+    frame = read_frame(path, text=categorical or ())
+    for name in columns:
+        _column(frame, name, str(path), "feature column")
+
+    def kind(name: str) -> Literal["numeric", "categorical"] | None:
+        return None if categorical is None else "categorical" if name in categorical else "numeric"
+
+    cleaned = {
+        name: clean_column(frame[name], lambda row: _place(Path(path), row), kind(name)) for name in columns
+    }
+    return pd.DataFrame(cleaned, index=frame.index, copy=False)
+
+
+def as_text(value: Any) -> str:
+    """A value as text, the same for 1, 1.0 and '1'."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).strip()
+
+
+def clean_column(
+    column: pd.Series, where: Where, kind: Literal["numeric", "categorical"] | None = None
+) -> np.ndarray | pd.Categorical:
+    """One feature column as numbers or as a categorical of strings.
+
+    The kind is found from the values unless given: numeric and boolean types, dates, and text of which
+    every value that is not missing is a number or an ISO date are numbers. Text of which at least 90 %
+    are numbers or dates is taken for a damaged numeric column: an error that names the first bad value.
+    """
+    dtype = column.dtype
+    if kind != "categorical":
+        if pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype):
+            return _finite(_plain(column), column.name, where)
+        if pd.api.types.is_timedelta64_dtype(dtype):
+            return np.asarray(column.dt.total_seconds() / 86400, dtype=np.float64)
+        if pd.api.types.is_datetime64_any_dtype(dtype):
+            return _days(column)
+    try:
+        codes, uniques = pd.factorize(column)
+    except TypeError as error:
+        raise InputError(
+            f"The column {column.name!r} ({where(0)}) holds lists or other nested values, which are not "
+            f"features; leave it out with --drop {column.name}."
+        ) from error
+    texts = [as_text(value) for value in np.asarray(uniques, dtype=object)]
+    present = np.array([text not in MISSING_MARKERS for text in texts], dtype=bool)
+    if kind != "categorical":
+        values = _numbers(column.name, codes, texts, present, where, strict=kind == "numeric")
+        if values is not None:
+            return _finite(values, column.name, where)
+    levels = sorted({text for text, there in zip(texts, present, strict=True) if there})
+    position = {text: i for i, text in enumerate(levels)}
+    lookup = np.array([position.get(text, -1) for text in texts] + [-1], dtype=np.int32)
+    return pd.Categorical.from_codes(lookup[codes], categories=pd.Index(levels, dtype=object))
+
+
+# ---------------------------------------------------------------------------------------------- files
+
+
+def _open_text(path: Path) -> TextIO:
+    if path.name.lower().endswith(".gz"):
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return open(path, encoding="utf-8-sig", newline="")
+
+
+def _sniff(path: Path) -> tuple[str, str]:
+    """Separator and decimal mark of a CSV file, from its beginning."""
+    with _open_text(path) as stream:
+        head = stream.read(1 << 16)
+    header = re.sub(r'"[^"]*"', "", head.lstrip().split("\n", 1)[0])
+    separator = max(",;\t", key=header.count)
+    comma = separator != "," and re.search(r"(?:^|[;\t])-?\d+,\d+(?=[;\t\r\n])", head, re.MULTILINE)
+    point = re.search(r"(?:^|[;\t])-?\d+\.\d+(?=[;\t\r\n])", head, re.MULTILINE)
+    return separator, "," if comma and not point else "."
+
+
+def _read_csv(path: Path, text: Collection[str]) -> pd.DataFrame:
+    separator, decimal = _sniff(path)
+    with _open_text(path) as stream:
+        rows = csv.reader(stream, delimiter=separator, skipinitialspace=True)
+        filled = (row for row in rows if any(map(str.strip, row)))
+        header = [name.strip() for name in next(filled, [])]
+        width = len(next(filled, []))
+    if not header:
+        raise InputError(f"The file {path} is empty.")
+    if width > len(header):  # pandas would take the first column for row names
+        raise InputError(f"The first row of {path} has {width} values, and its header {len(header)} names.")
+    _no_duplicates([name for name in header if name], str(path))
+    names = [name or f"Unnamed: {i}" for i, name in enumerate(header)]
+    frame = pd.read_csv(
+        path,
+        sep=separator,
+        decimal=decimal,
+        header=0,
+        names=names,
+        dtype={name: str for name in text if name in names},
+        encoding="utf-8-sig",
+        skipinitialspace=True,
+        low_memory=False,
+    )
+    empty = [
+        name for name, given in zip(names, header, strict=True) if not given and frame[name].isna().all()
+    ]
+    if len(frame):
+        frame = frame.drop(columns=empty)  # a separator at the end of each line
+    if not header[0] and names[0] in frame and pd.api.types.is_integer_dtype(frame[names[0]]):
+        counted = frame[names[0]].to_numpy() - np.arange(len(frame))
+        if len(frame) and counted[0] in (0, 1) and (counted == counted[0]).all():
+            frame = frame.drop(columns=names[0])
+    return frame
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    _no_duplicates(pq.read_schema(path).names, str(path))
+    frame = pd.read_parquet(path)
+    if not isinstance(frame.index, pd.RangeIndex):
+        frame = frame.reset_index(drop=frame.index.names == [None])
+    return frame.rename(columns=str)
+
+
+def _no_duplicates(names: Sequence[str], source: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(f"{source} has two columns named {name!r}.")
+        seen.add(name)
+
+
+def _place(path: Path, row: int) -> str:
+    """Where the row at this position stands in its file."""
+    if not path.name.lower().endswith(CSV_SUFFIXES):
+        return f"{path}, row {row + 1}"
+    with _open_text(path) as stream:
+        reader = csv.reader(stream, delimiter=_sniff(path)[0], skipinitialspace=True)
+        records = (reader.line_num for fields in reader if fields and (len(fields) > 1 or fields[0].strip()))
+        for position, line in enumerate(records):
+            if position == row + 1:
+                return f"{path}, line {line}"
+    return f"{path}, row {row + 1}"
+
+
+def _same_columns(
+    first: Path, frame: pd.DataFrame, file: Path, other: pd.DataFrame, drop: Collection[str]
+) -> None:
+    for one, two, has, lacks in ((frame, other, first, file), (other, frame, file, first)):
+        extra = [name for name in one.columns if name not in set(two.columns) | set(drop)]
+        if extra:
+            raise InputError(
+                f"{lacks} has no column {extra[0]!r}, which {has} has; all files need the same columns."
+            )
+
+
+def _client_names(files: Sequence[Path]) -> list[str]:
+    """One name per file: its stem, or folder/stem where the stems alone are not distinct."""
+    stems = [re.sub(r"\.(csv|tsv)$", "", file.stem, flags=re.IGNORECASE) for file in files]
+    if len(set(stems)) < len(stems):
+        stems = [f"{file.absolute().parent.name}/{stem}" for file, stem in zip(files, stems, strict=True)]
+    for position, stem in enumerate(stems):
+        if stem in stems[:position]:
+            raise InputError(
+                f"The files {files[stems.index(stem)]} and {files[position]} are both the client {stem!r}."
+            )
+    return stems
+
+
+# ------------------------------------------------------------------------------------------- building
+
+
+def _build(
+    frame: pd.DataFrame,
+    *,
+    members: pd.Series | None,
+    source: str,
+    where: Where,
+    label: str,
+    client: str | None,
+    positive: str | int | float | None,
+    drop: Collection[str],
+    split_by: str | None,
+    keep_split_by: bool,
+    min_rows: int,
+    small_clients: SmallClients,
+) -> Table:
+    roles = {"label column": label, "client column": client, "split-by column": split_by}
+    for role, name in roles.items():
+        if name is not None:
+            _column(frame, name, source, role)
+            if name in drop:
+                raise InputError(f"The column {name!r} is the {role} and cannot be dropped.")
+    for one, two in (("client", client), ("split-by", split_by)):
+        if two == label:
+            raise InputError(f"The column {label!r} is given as both the label and the {one} column.")
+    for name in drop:
+        _column(frame, name, source, "column to drop")
+
+    y, positive_text = _labels(frame[label], positive, source, where)
+    if client is not None:
+        members = frame[client]
+    if members is None:
+        members = pd.Series(np.full(len(frame), ONE_CLIENT, dtype=object))
+    codes, names = _clients(members)
+    codes, names, notes = _small_clients(codes, names, min_rows, small_clients, source)
+    order = None if split_by is None else _order(frame[split_by], where)
+
+    kept_out = {label, client, *drop} | (set() if keep_split_by else {split_by})
+    features: dict[str, np.ndarray | pd.Categorical] = {}
+    for name in frame.columns:
+        if name not in kept_out:
+            values = clean_column(frame[name], where)
+            if pd.isna(values).all():
+                raise InputError(
+                    f"The column {name!r} of {source} is empty in every row; leave it out with --drop {name}."
+                )
+            features[name] = values
+    if not features:
+        raise InputError(
+            f"{source} has no feature column left beside the columns {_listed(kept_out - {None})}."
+        )
+    table = pd.DataFrame(features, index=pd.RangeIndex(len(frame)), copy=False)
+    return Table(table, y, codes, names, order, positive_text, source, tuple(notes))
+
+
+def _column(frame: pd.DataFrame, name: str, source: str, role: str) -> None:
+    if name not in frame.columns:
+        raise InputError(f"{source} has no column {name!r}, the {role}.{nearest(name, frame.columns)}")
+
+
+def _listed(values: Collection[Any], most: int = 6) -> str:
+    texts = [repr(str(value)) for value in list(values)[:most]]
+    if len(values) > most:
+        texts.append(f"{len(values) - most} more")
+    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
+
+
+def _natural(text: str) -> tuple[bool, int, str]:
+    number = re.fullmatch(r"-?\d+", text) is not None
+    return (not number, int(text) if number else 0, text)
+
+
+def _labels(
+    column: pd.Series, positive: str | int | float | None, source: str, where: Where
+) -> tuple[np.ndarray, str]:
+    """Labels as 0 and 1, and the text of the value that is 1."""
+    codes, uniques = pd.factorize(column)
+    texts = [as_text(value) for value in np.asarray(uniques, dtype=object)]
+    gone = np.array([text in MISSING_MARKERS and text != "-" for text in texts] + [True])[codes]
+    if gone.any():
+        first = where(int(np.flatnonzero(gone)[0]))
+        raise InputError(
+            f"The label column {column.name!r} of {source} is empty in {int(gone.sum())} of {len(gone)} "
+            f"rows, the first at {first}; fill these in or leave the rows out."
+        )
+    values = sorted(set(texts), key=_natural)
+    if positive is not None:
+        chosen = _positive(as_text(positive), values, column.name, source)
+    elif len(values) != 2:
+        raise InputError(
+            f"The label column {column.name!r} of {source} has {len(values)} value{'s' * (len(values) > 1)}, "
+            f"{_listed(values)}, and two are needed; --positive VALUE makes every other value negative."
+        )
+    else:
+        known = {text.lower(): text for text in values}
+        pair = next((pair for pair in KNOWN_LABELS if set(pair) == set(known)), None)
+        if pair is None:
+            raise InputError(
+                f"The label column {column.name!r} of {source} has the values {_listed(values)}; say which "
+                "one is the event to be found with --positive VALUE."
+            )
+        chosen = known[pair[1]]
+    y = np.array([text == chosen for text in texts], dtype=np.int8)[codes]
+    if y.all():
+        raise InputError(f"Every row of {source} has the label {chosen!r} in the column {column.name!r}.")
+    return y, chosen
+
+
+def _positive(wanted: str, values: list[str], name: Any, source: str) -> str:
+    def number(text: str) -> float | None:
+        try:
+            return float(text)
+        except ValueError:
+            return None
+
+    exact = [value for value in values if value == wanted]
+    same = exact or [
+        value for value in values if number(value) is not None and number(value) == number(wanted)
+    ]
+    same = same or [value for value in values if value.lower() == wanted.lower()]
+    if len(same) != 1:
+        raise InputError(
+            f"The label column {name!r} of {source} has no value {wanted!r}, given as the positive one; "
+            f"its values are {_listed(values)}."
+        )
+    return same[0]
+
+
+def _clients(column: pd.Series) -> tuple[np.ndarray, tuple[str, ...]]:
+    codes, uniques = pd.factorize(column)
+    texts = [as_text(value) or MISSING_CLIENT for value in np.asarray(uniques, dtype=object)] + [
+        MISSING_CLIENT
+    ]
+    used = texts if (codes < 0).any() else texts[:-1]
+    names = sorted(set(used), key=_natural)
+    position = {name: i for i, name in enumerate(names)}
+    lookup = np.array([position.get(text, -1) for text in texts], dtype=np.int64)
+    return lookup[codes], tuple(names)
+
+
+def _small_clients(
+    codes: np.ndarray, names: tuple[str, ...], min_rows: int, what: SmallClients, source: str
+) -> tuple[np.ndarray, tuple[str, ...], list[str]]:
+    if what not in ("error", "merge", "keep"):
+        raise InputError(f"data.small_clients is {what!r} and must be one of error, merge and keep.")
+    rows = np.bincount(codes, minlength=len(names))
+    by_size = np.argsort(rows, kind="stable")
+    small = int((rows < min_rows).sum())
+    if small == 0 or what == "keep":
+        return codes, names, []
+    if what == "error":
+        more = f" (and {small - 1} more client{'s' * (small > 2)} fewer than {min_rows})" if small > 1 else ""
+        count = int(rows[by_size[0]])
+        raise InputError(
+            f"The client {names[by_size[0]]!r} of {source} has only {count} row{'s' * (count > 1)}{more}; "
+            "join such clients into one with --set data.small_clients=merge, or keep them as they are with "
+            "--set data.small_clients=keep."
+        )
+    while small < len(names) and rows[by_size[:small]].sum() < min_rows:
+        small += 1
+    merged = set(by_size[:small].tolist())
+    kept = [name for i, name in enumerate(names) if i not in merged] + [SMALL_CLIENT]
+    lookup = np.array([len(kept) - 1 if i in merged else kept.index(name) for i, name in enumerate(names)])
+    note = f"{small} clients with few rows are joined into the client {SMALL_CLIENT!r}."
+    return lookup[codes], tuple(kept), [note]
+
+
+def _order(column: pd.Series, where: Where) -> pd.Series:
+    values = clean_column(column, where)
+    gone = pd.isna(values)
+    if gone.any():
+        first = where(int(np.flatnonzero(gone)[0]))
+        raise InputError(
+            f"The split-by column {column.name!r} is empty in {int(gone.sum())} rows, the first at {first}."
+        )
+    plain = np.asarray(values, dtype=object) if isinstance(values, pd.Categorical) else values
+    return pd.Series(plain, name=column.name)
+
+
+# ------------------------------------------------------------------------------------------- numbers
+
+
+def _plain(column: pd.Series) -> np.ndarray:
+    """A numeric or boolean column with a NumPy dtype: integers stay integers where nothing is missing."""
+    dtype = column.dtype
+    if isinstance(dtype, np.dtype):
+        return column.to_numpy(np.int8) if dtype.kind == "b" else column.to_numpy()
+    if column.isna().any() or pd.api.types.is_float_dtype(dtype):
+        return column.to_numpy(np.float64, na_value=np.nan)
+    if pd.api.types.is_bool_dtype(dtype):
+        return column.to_numpy(np.int8)
+    return column.to_numpy(np.int64)
+
+
+def _days(values: Any) -> np.ndarray:
+    stamps = pd.DatetimeIndex(pd.to_datetime(values, utc=True, errors="coerce"))
+    return np.asarray((stamps - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1), dtype=np.float64)
+
+
+def _finite(values: np.ndarray, name: Any, where: Where) -> np.ndarray:
+    if values.dtype.kind == "f" and len(values):
+        infinite = np.isinf(values)
+        if infinite.any():
+            row = int(np.flatnonzero(infinite)[0])
+            raise InputError(f"The column {name!r} has the infinite value {values[row]} at {where(row)}.")
+    return values
+
+
+def _numbers(
+    name: Any, codes: np.ndarray, texts: list[str], present: np.ndarray, where: Where, strict: bool
+) -> np.ndarray | None:
+    """The numbers or days that a text column holds; None where it holds neither.
+
+    `texts` are the distinct values, `codes` say which of them (-1: missing) each row has.
+    """
+    rows = np.bincount(codes[codes >= 0], minlength=len(texts))
+    total = int(rows[present].sum())
+    if total == 0:
+        return np.full(len(codes), np.nan)
+    if {text.lower() for text, there in zip(texts, present, strict=True) if there} <= {"true", "false"}:
+        values = np.array([float(text.lower() == "true") for text in texts])
+        what = "a number"
+    elif (
+        sum(rows[i] for i in np.flatnonzero(present) if _ISO_DATE.fullmatch(texts[i])) >= NUMBER_SHARE * total
+    ):
+        dates = [text if _ISO_DATE.fullmatch(text) else None for text in texts]
+        values = _days(
+            pd.to_datetime(pd.Series(dates, dtype=object), utc=True, format="ISO8601", errors="coerce")
+        )
+        what = "a date"
+    else:
+        values = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64)
+        what = "a number"
+    values = np.where(present, values, np.nan)
+    bad = present & np.isnan(values)
+    good = total - int(rows[bad].sum())
+    if bad.any():
+        if good < NUMBER_SHARE * total and not strict:
+            return None
+        row = int(np.flatnonzero(np.append(bad, False)[codes])[0])
+        raise InputError(
+            f"The column {name!r} has {texts[codes[row]]!r} at {where(row)}, which is not {what} as its "
+            f"other values are; correct it, or leave the column out with --drop {name}."
+        )
+    return np.append(values, np.nan)[codes]

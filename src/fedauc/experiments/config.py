@@ -1,0 +1,266 @@
+"""The configuration of an experiment: sections of settings, each a frozen dataclass.
+
+`data` and `train` are fixed; `model`, `rule`, `objective`, `participation` and `schedule` hold a component's
+name and the fields of its dataclass, so a component added to a registry brings its own keys. Values come
+from the component's defaults, then the preset, then the user (`--set schedule.eta=0.1`, or just `eta=0.1`
+where only one section has that key).
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import textwrap
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+
+from fedauc.core.loop import Federation
+from fedauc.core.tree import Tree
+from fedauc.data.federated import FederatedData
+from fedauc.errors import InputError, nearest
+from fedauc.experiments.presets import Preset, preset
+from fedauc.experiments.settings import DataSettings, TrainSettings
+from fedauc.methods import RULES
+from fedauc.models import MODELS, Model
+from fedauc.objectives import OBJECTIVES
+from fedauc.participation import PARTICIPATIONS
+from fedauc.schedules import SCHEDULES
+from fedauc.transports import LocalTransport
+
+FIXED: dict[str, type] = {"data": DataSettings, "train": TrainSettings}
+CHOSEN: dict[str, dict[str, type]] = {
+    "model": MODELS,
+    "rule": RULES,
+    "objective": OBJECTIVES,
+    "participation": PARTICIPATIONS,
+    "schedule": SCHEDULES,
+}
+TOP: dict[str, Any] = {"seed": int, "device": str}
+_PIECES = {"apply", "objective"}  # fields of a rule that are other components, not settings
+
+
+@dataclass(frozen=True)
+class Config:
+    """A complete configuration; `sections` holds every value in force."""
+
+    method: str
+    seed: int
+    device: str
+    sections: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def resolve(cls, method: str, overrides: Mapping[str, Any] | None = None) -> Config:
+        """Defaults, then the preset, then `overrides` (keys dotted or, where unambiguous, bare)."""
+        named = preset(method)
+        top: dict[str, Any] = {"seed": 0, "device": "cpu"}
+        names = _component_names(named, overrides or {})
+        values: dict[str, dict[str, Any]] = {section: _defaults(cls_) for section, cls_ in FIXED.items()}
+        for section, name in names.items():
+            values[section] = {"name": name, **_defaults(_component(section, name))}
+        own = {s: n for s, n in names.items() if n == getattr(named, s, n)}
+        for key, value in named.settings.items():
+            section, field = key.split(".")
+            if section in FIXED or (section in own and field in values[section]):
+                values[section][field] = value
+        for key, value in (overrides or {}).items():
+            if key in TOP:
+                top[key] = _converted(key, TOP[key], value)
+                continue
+            section, field = _locate(key, values)
+            if field != "name":
+                values[section][field] = _converted(key, _types(_class(section, values))[field], value)
+        config = cls(method, top["seed"], top["device"], values)
+        pieces = {section: config.component(section) for section in (*FIXED, *CHOSEN) if section != "rule"}
+        config.component("rule", apply=_no_model, objective=pieces["objective"])  # impossible pairs fail here
+        return config
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Config:
+        """The inverse of `as_dict`."""
+        return cls.resolve(data["method"], _flat(data))
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able, complete."""
+        head = {"method": self.method, "seed": self.seed, "device": self.device}
+        return head | {section: _plain(values) for section, values in self.sections.items()}
+
+    def changed(self, overrides: Mapping[str, Any]) -> Config:
+        """The same configuration with other values."""
+        return Config.resolve(self.method, _flat(self.as_dict()) | dict(overrides))
+
+    @property
+    def data(self) -> DataSettings:
+        return typing.cast(DataSettings, self.component("data"))
+
+    @property
+    def train(self) -> TrainSettings:
+        return typing.cast(TrainSettings, self.component("train"))
+
+    def component(self, section: str, **pieces: Any) -> Any:
+        """The section's dataclass with the values in force."""
+        values = {field: value for field, value in self.sections[section].items() if field != "name"}
+        return _class(section, self.sections)(**pieces, **values)
+
+    def federation(self, data: FederatedData, model: Model) -> Federation:
+        """rule × objective × participation × schedule × transport, on these data."""
+        objective = self.component("objective")
+        if hasattr(objective, "fitted"):
+            objective = objective.fitted(data.positive_rate)
+        train = self.train
+        return Federation(
+            method=self.component("rule", apply=model, objective=objective),
+            data=data,
+            participation=self.component("participation"),
+            schedule=self.component("schedule"),
+            transport=LocalTransport(train.mode, train.chunk),
+            batch=train.batch,
+            client_weight=train.client_weight,
+            balance=train.balance,
+            output=train.output,
+            memory=train.memory,
+            seed=self.seed,
+        )
+
+
+def parse_settings(items: Iterable[str]) -> dict[str, Any]:
+    """`key=value` texts, as the command line takes them."""
+    parsed = {}
+    for item in items:
+        key, equals, text = item.partition("=")
+        if not equals or not key:
+            raise InputError(f"--set takes key=value, not {item!r}.")
+        parsed[key.strip()] = text.strip()
+    return parsed
+
+
+def describe(section: str, name: str | None = None) -> list[tuple[str, Any, str]]:
+    """(key, default, help) of a section's settings; the help is the string under the field."""
+    cls = FIXED[section] if section in FIXED else _component(section, name or "")
+    helps = _field_helps(cls)
+    return [(f"{section}.{field}", value, helps.get(field, "")) for field, value in _defaults(cls).items()]
+
+
+def _no_model(z: Tree, x: Tensor) -> Tensor:
+    raise RuntimeError("a configuration that is only being checked has no model")
+
+
+def _component_names(named: Preset, overrides: Mapping[str, Any]) -> dict[str, str]:
+    names = {
+        "model": "linear",
+        "rule": named.rule,
+        "objective": named.objective,
+        "participation": named.participation,
+        "schedule": "stagewise",
+    }
+    for section in names:
+        for key in (section, f"{section}.name"):
+            if key in overrides:
+                names[section] = str(overrides[key])
+    return names
+
+
+def _component(section: str, name: str) -> type:
+    registry = CHOSEN[section]
+    if name not in registry:
+        raise InputError(f"There is no {section} {name!r}.{nearest(name, registry)}")
+    return registry[name]
+
+
+def _class(section: str, values: Mapping[str, Mapping[str, Any]]) -> type:
+    return FIXED[section] if section in FIXED else _component(section, values[section]["name"])
+
+
+def _defaults(cls: type) -> dict[str, Any]:
+    return {f.name: f.default for f in dataclasses.fields(cls) if f.init and f.name not in _PIECES}
+
+
+@functools.cache
+def _types(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _locate(key: str, values: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
+    """The section and field that a key means."""
+    if key in CHOSEN:
+        return key, "name"
+    section, dot, field = key.partition(".")
+    if dot:
+        if section not in values:
+            raise InputError(f"There is no setting {key!r}.{nearest(section, values)}")
+        if field not in values[section]:
+            known = [f"{section}.{name}" for name in values[section]]
+            raise InputError(f"There is no setting {key!r} here.{nearest(key, known)}")
+        return section, field
+    homes = [name for name, fields in values.items() if key in fields and key != "name"]
+    if len(homes) == 1:
+        return homes[0], key
+    if homes:
+        options = " or ".join(f"{home}.{key}" for home in homes)
+        raise InputError(f"The setting {key!r} is ambiguous: say {options}.")
+    known = {name for fields in values.values() for name in fields} | set(TOP)
+    raise InputError(f"There is no setting {key!r} for this method.{nearest(key, known)}")
+
+
+def _converted(key: str, kind: Any, value: Any) -> Any:
+    """A value in the field's type; texts are read as YAML scalars or lists."""
+    if isinstance(value, str) and kind is not str:
+        value = _from_text(value, kind)
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise InputError(f"The setting {key}={value!r} is not possible: {reason}.") from None
+
+
+def _from_text(text: str, kind: Any) -> Any:
+    wants_list = typing.get_origin(kind) is tuple
+    options = typing.get_args(kind)
+    if text.lower() in ("none", "null") and type(None) in options:
+        return None
+    if wants_list:
+        return [part.strip() for part in text.strip("()[] ").split(",") if part.strip()]
+    if str in options or typing.get_origin(kind) is typing.Literal:
+        return text
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _flat(data: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{field}": inner for field, inner in value.items()}
+        elif key != "method":
+            flat[key] = value
+    return flat
+
+
+@functools.cache
+def _field_helps(cls: type) -> dict[str, str]:
+    """The string literal under each field of a dataclass."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    helps: dict[str, str] = {}
+    for line, following in zip(body.body, body.body[1:], strict=False):
+        if (
+            isinstance(line, ast.AnnAssign)
+            and isinstance(line.target, ast.Name)
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+        ):
+            helps[line.target.id] = " ".join(str(following.value.value).split())
+    return helps

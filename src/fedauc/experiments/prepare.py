@@ -1,0 +1,272 @@
+"""From data settings and a seed to tensors: read, split, make rare, deal to clients, standardise.
+
+The result depends on nothing but the `data` section and the seed, so methods that are compared see the
+same rows. Validation and test rows keep the natural share of positives; imbalance, label noise and
+partitions concern the training rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedauc.core import rng
+from fedauc.data.federated import FederatedData
+from fedauc.data.imbalance import flip_positives, remove_positives
+from fedauc.data.partition import PARTITIONS, partition
+from fedauc.data.preprocess import Preprocessor, fit_federated
+from fedauc.data.rows import Rows
+from fedauc.data.sources import load_source
+from fedauc.data.split import ordered_split, stratified_split
+from fedauc.data.table import Table, read_table
+from fedauc.errors import InputError, nearest
+from fedauc.experiments.settings import DataSettings
+
+PUBLISHED_VALID = 0.1
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows to evaluate on."""
+
+    x: Tensor
+    y: NDArray[np.int8]
+    client: NDArray[np.int64] | None
+    """Codes into `Prepared.names`; None where the rows belong to no client."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything a run needs of the data."""
+
+    name: str
+    train: FederatedData
+    valid: Part
+    test: Part
+    names: tuple[str, ...]
+    """All clients; those with training rows first, in the order of `train`."""
+    preprocessor: Preprocessor | None
+    notes: tuple[str, ...]
+    setup_up: int = 0
+    setup_down: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one row."""
+        return tuple(self.train.x.shape[1:])
+
+
+def prepare(settings: DataSettings, seed: int, device: str = "cpu") -> Prepared:
+    """Read and prepare the data."""
+    if settings.source is not None:
+        raw = _from_source(settings, seed)
+    elif not settings.path:
+        raise InputError(
+            "No data: give --data a CSV or Parquet file, or the name of a data set (fedauc datasets)."
+        )
+    elif settings.label is None:
+        raise InputError("No label: --label names the column that says which rows are positive.")
+    else:
+        raw = _from_files(settings)
+    train, valid, test = _split(raw, settings, seed)
+    train = _made_rare(train, settings, seed)
+    train, names = _dealt(train, raw.names, settings, seed)
+    if settings.partition is not None:  # simulated clients own training rows only
+        valid, test = replace(valid, client=None), replace(test, client=None)
+    return _assemble(raw, train, valid, test, names, device)
+
+
+# --------------------------------------------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows before they are numbers: a data frame, or images."""
+
+    x: pd.DataFrame | NDArray[np.float32]
+    y: NDArray[np.int8]
+    classes: NDArray[np.int64]
+    client: NDArray[np.int64] | None
+    order: pd.Series | None = None
+
+    def take(self, index: NDArray[np.int64]) -> _Rows:
+        x = self.x.iloc[index] if isinstance(self.x, pd.DataFrame) else self.x[index]
+        client = None if self.client is None else self.client[index]
+        order = None if self.order is None else self.order.iloc[index]
+        return _Rows(x, self.y[index], self.classes[index], client, order)
+
+
+@dataclass(frozen=True)
+class _Raw:
+    """What was read: the rows to split, and validation and test rows where they are given."""
+
+    name: str
+    main: _Rows
+    valid: _Rows | None
+    test: _Rows | None
+    names: tuple[str, ...] | None
+    notes: tuple[str, ...] = ()
+
+
+def _from_source(settings: DataSettings, seed: int) -> _Raw:
+    assert settings.source is not None
+    options = {"rows": settings.rows} if settings.rows is not None else {}
+    bundle = load_source(
+        settings.source,
+        root=settings.root,
+        positive=settings.positive,
+        download=settings.download,
+        seed=seed,
+        **options,
+    )
+
+    def rows(part: Rows | None) -> _Rows | None:
+        if part is None:
+            return None
+        x = part.x if part.x.ndim > 2 else pd.DataFrame(part.x, columns=bundle.feature_names, copy=False)
+        return _Rows(x, part.y, part.classes, part.client)
+
+    main = rows(bundle.train)
+    assert main is not None
+    return _Raw(settings.source, main, rows(bundle.valid), rows(bundle.test), bundle.client_names)
+
+
+def _from_files(settings: DataSettings) -> _Raw:
+    table = _read(settings, settings.path, settings.positive)
+    names = list(table.client_names)
+
+    def rows(table: Table) -> _Rows:
+        for name in table.client_names:
+            if name not in names:
+                names.append(name)
+        code = np.array([names.index(name) for name in table.client_names], dtype=np.int64)
+        return _Rows(table.features, table.y, table.y.astype(np.int64), code[table.client], table.order)
+
+    main = rows(table)
+    valid = rows(_read(settings, [settings.valid], table.positive)) if settings.valid else None
+    test = rows(_read(settings, [settings.test], table.positive)) if settings.test else None
+    return _Raw(table.source, main, valid, test, tuple(names), table.notes)
+
+
+def _read(settings: DataSettings, path: Sequence[str], positive: str | None) -> Table:
+    assert settings.label is not None
+    return read_table(
+        list(path),
+        label=settings.label,
+        client=settings.client,
+        drop=settings.drop,
+        positive=positive,
+        split_by=settings.split_by,
+        small_clients=settings.small_clients,
+    )
+
+
+# -------------------------------------------------------------------------------- splitting, rarity, clients
+
+
+def _split(raw: _Raw, settings: DataSettings, seed: int) -> tuple[_Rows, _Rows, _Rows]:
+    """Train, valid and test; what is given as a file or published is not split off."""
+    valid_share = 0.0 if raw.valid is not None else settings.valid_fraction
+    if raw.test is not None and settings.source and valid_share == DataSettings.valid_fraction:
+        valid_share = PUBLISHED_VALID
+    test_share = 0.0 if raw.test is not None else settings.test_fraction
+    fractions = (1 - valid_share - test_share, valid_share, test_share)
+    if raw.main.order is not None:
+        parts = ordered_split(raw.main.order, raw.main.y, fractions)
+    else:
+        client = raw.main.client if raw.main.client is not None else np.zeros(len(raw.main.y), dtype=np.int64)
+        parts = stratified_split(raw.main.classes, client, fractions, rng.generator(seed, rng.SPLIT))
+    train = raw.main if len(parts[0]) == len(raw.main.y) else raw.main.take(parts[0])
+    valid = raw.valid if raw.valid is not None else raw.main.take(parts[1])
+    test = raw.test if raw.test is not None else raw.main.take(parts[2])
+    for name, part in (("validation", valid), ("test", test)):
+        if len(np.unique(part.y)) < 2:
+            raise InputError(
+                f"The {name} rows of {raw.name} hold only one class ({len(part.y)} rows), so no AUC can be"
+                f" measured; give more rows or a larger share (data.{name[:5]}_fraction)."
+            )
+    return train, valid, test
+
+
+def _made_rare(rows: _Rows, settings: DataSettings, seed: int) -> _Rows:
+    generator = rng.generator(seed, rng.IMBALANCE)
+    if settings.remove_positives:
+        rows = rows.take(remove_positives(rows.y, settings.remove_positives, generator))
+    if settings.flip_positives:
+        rows = replace(rows, y=flip_positives(rows.y, settings.flip_positives, generator))
+    return rows
+
+
+def _dealt(
+    rows: _Rows, names: tuple[str, ...] | None, settings: DataSettings, seed: int
+) -> tuple[_Rows, tuple[str, ...]]:
+    """Clients of the training rows: by the partition, the column, or one for all."""
+    if settings.partition is None:
+        if rows.client is not None and names is not None:
+            return rows, names
+        return replace(rows, client=np.zeros(len(rows.y), dtype=np.int64)), ("all",)
+    if settings.partition not in PARTITIONS:
+        raise InputError(
+            f"There is no partition {settings.partition!r}.{nearest(settings.partition, PARTITIONS)}"
+        )
+    options = {name: getattr(settings, name) for name in PARTITIONS[settings.partition].options}
+    bare = Rows(np.empty((len(rows.y), 0), dtype=np.float32), rows.y, rows.classes, rows.client)
+    generator = rng.generator(seed, rng.PARTITION)
+    codes = partition(settings.partition, bare, settings.clients, generator, **options)
+    width = len(str(settings.clients - 1))
+    return replace(rows, client=codes), tuple(f"client-{i:0{width}d}" for i in range(settings.clients))
+
+
+# ------------------------------------------------------------------------------------------------- assembling
+
+
+def _assemble(
+    raw: _Raw, train: _Rows, valid: _Rows, test: _Rows, names: tuple[str, ...], device: str
+) -> Prepared:
+    """Numbers, and clients with training rows first."""
+    assert train.client is not None
+    notes = list(raw.notes)
+    preprocessor, up, down = None, 0, 0
+    if isinstance(train.x, pd.DataFrame):
+        preprocessor, up, down = fit_federated(train.x, train.client)
+        notes += preprocessor.notes
+        if not preprocessor.feature_names:
+            raise InputError(f"{raw.name} has no usable feature column beside the label and the client.")
+    if len(names) == 1:
+        notes.append(
+            "All rows belong to one client: name a client column, or deal them out with a partition."
+        )
+    has_rows = np.bincount(train.client, minlength=len(names)) > 0
+    order = np.argsort(~has_rows, kind="stable")
+    position = np.argsort(order)
+    absent = [names[i] for i in order[int(has_rows.sum()) :]]
+    if absent:
+        shown = ", ".join(absent[:5]) + (" and others" if len(absent) > 5 else "")
+        notes.append(f"{len(absent)} clients have no training rows and do not take part: {shown}.")
+
+    def numbers(rows: _Rows) -> Tensor:
+        x = preprocessor.transform(rows.x) if preprocessor is not None else rows.x
+        return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32)).to(device)
+
+    def part(rows: _Rows) -> Part:
+        return Part(numbers(rows), rows.y, None if rows.client is None else position[rows.client])
+
+    members = [names[i] for i in order[: int(has_rows.sum())]]
+    y = torch.from_numpy(train.y.astype(np.int8))
+    return Prepared(
+        name=raw.name,
+        train=FederatedData.build(numbers(train), y, position[train.client], members, device),
+        valid=part(valid),
+        test=part(test),
+        names=tuple(names[i] for i in order),
+        preprocessor=preprocessor,
+        notes=tuple(notes),
+        setup_up=up,
+        setup_down=down,
+    )

@@ -1,0 +1,331 @@
+"""One run: train, validate, keep the best, test it, write the folder.
+
+RUN/config.json      the configuration, complete          RUN/metrics.jsonl   a line per round
+RUN/result.json      what came out                        RUN/model.safetensors
+RUN/preprocess.json  the fitted preprocessing (tables)    RUN/report.html
+RUN/checkpoint.safetensors  while the run goes on: `resume` continues from it, bit for bit
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedauc import metrics, models
+from fedauc.core import checkpoint
+from fedauc.core.loop import Federation, RoundRecord, RunState, begin, rounds
+from fedauc.core.tree import Tree
+from fedauc.errors import InputError
+from fedauc.experiments.calibration import Calibration
+from fedauc.experiments.config import Config
+from fedauc.experiments.prepare import Part, Prepared, prepare
+from fedauc.models import Model
+
+SMALL = 20_000  # parameters up to which a second thread costs more than it brings
+
+
+class Watch(Protocol):
+    """Whoever shows how a run goes on."""
+
+    def begin(self, title: str, rounds: int, done: int) -> None: ...
+
+    def round(self, record: RoundRecord, auc: float | None, traffic: int) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Silent:
+    """Shows nothing."""
+
+    def begin(self, title: str, rounds: int, done: int) -> None: ...
+
+    def round(self, record: RoundRecord, auc: float | None, traffic: int) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Best(NamedTuple):
+    """The output with the highest validation AUC so far."""
+
+    z: Tree
+    valid_auc: float
+    round: int
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run's outcome in memory."""
+
+    config: Config
+    prepared: Prepared
+    federation: Federation
+    model: Model
+    best: Best
+    state: RunState
+    seconds: float
+    calibration: Calibration
+
+    def scores(self, part: Part) -> NDArray[np.float32]:
+        """Logits of the best model."""
+        return self.model.scores(self.best.z, part.x).numpy(force=True)
+
+
+def run(
+    config: Config,
+    out: Path,
+    *,
+    resume: bool = False,
+    prepared: Prepared | None = None,
+    watch: Watch | None = None,
+) -> dict[str, Any]:
+    """Train one configuration into the folder `out`; returns the content of its result.json."""
+    if (out / "result.json").exists():
+        if not resume:
+            raise InputError(
+                f"{out} already holds a run; choose another --out, or --resume to go on with it."
+            )
+        _same_config(out, config)
+        return read_json(out / "result.json")
+    started = (out / "config.json").exists()
+    if started and not resume:
+        raise InputError(
+            f"{out} holds an unfinished run; choose another --out, or --resume to go on with it."
+        )
+    if started:
+        _same_config(out, config)
+    prepared = prepared if prepared is not None else prepare(config.data, config.seed, config.device)
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "config.json", config.as_dict())
+    trained = train(config, prepared, out=out, watch=watch)
+    result = summarise(trained)
+    model = trained.model.params(trained.best.z)
+    shape = {"shape": list(prepared.shape), "model": dict(config.as_dict()["model"])}
+    checkpoint.write_tensors(
+        out / "model.safetensors", model, shape | {"calibration": trained.calibration._asdict()}
+    )
+    if prepared.preprocessor is not None:
+        checkpoint.write_atomic(out / "preprocess.json", prepared.preprocessor.to_json().encode())
+    write_json(out / "result.json", result)
+    (out / "checkpoint.safetensors").unlink(missing_ok=True)
+    return result
+
+
+def train(
+    config: Config, prepared: Prepared, *, out: Path | None = None, watch: Watch | None = None
+) -> Trained:
+    """The loop with validation and, given a folder, checkpoints and metrics.jsonl."""
+    watch = watch or Silent()
+    model, params = models.init(config.component("model"), prepared.shape, config.seed, config.device)
+    fed = config.federation(prepared.train, model)
+    state = begin(fed, params)
+    state.ledger.up({"setup: statistics": prepared.setup_up}, 0)
+    state.ledger.down({"setup: preprocessing": prepared.setup_down}, 0)
+    best = Best(state.averaged.z, -1.0, 0)
+    before = 0.0
+    saved = out / "checkpoint.safetensors" if out is not None else None
+    if saved is not None and saved.exists():
+        state, z, extra = checkpoint.load_state(saved, state, config.device)
+        best, before = Best(z, extra["valid_auc"], extra["best_round"]), extra["seconds"]
+    every = config.train.eval_every or fed.roster.cycle_length
+    start = time.monotonic()
+    watch.begin(f"{config.method} · seed {config.seed}", fed.rounds, state.round)
+    try:
+        with _threads(config, params), _MetricsFile(out, state.round) as log:
+            for state, record in rounds(fed, state, params):
+                seconds = before + time.monotonic() - start
+                score = None
+                if record.round % every == 0 or record.round == fed.rounds:
+                    score = _validated(model, state, prepared.valid, config)
+                    if score > best.valid_auc:
+                        best = Best(state.averaged.z, score, record.round)
+                log.write(record, score, state, seconds)
+                watch.round(record, score, state.ledger.total_up + state.ledger.total_down)
+                if saved is not None and score is not None and record.round < fed.rounds:
+                    log.flush()
+                    extra = {"valid_auc": best.valid_auc, "best_round": best.round, "seconds": seconds}
+                    checkpoint.save_state(saved, state, best.z, extra)
+    finally:
+        watch.end()
+    seconds = before + time.monotonic() - start
+    calibration = Calibration.fit(model.scores(best.z, prepared.valid.x).numpy(force=True), prepared.valid.y)
+    return Trained(config, prepared, fed, model, best, state, seconds, calibration)
+
+
+def summarise(trained: Trained) -> dict[str, Any]:
+    """The content of result.json; the test rows are looked at here and nowhere else."""
+    prepared, fed, ledger = trained.prepared, trained.federation, trained.state.ledger
+    test, train = prepared.test, prepared.train
+    scores = trained.scores(test)
+    fpr, tpr = metrics.roc_points(scores, test.y)
+    rows = train.counts.sum(axis=1)
+    return {
+        "schema": 1,
+        "kind": "train",
+        "method": trained.config.method,
+        "seed": trained.config.seed,
+        "test_auc": metrics.auc(scores, test.y),
+        "test_auc_ci": list(metrics.auc_interval(scores, test.y)),
+        "valid_auc": trained.best.valid_auc,
+        "best_round": trained.best.round,
+        "rounds": trained.state.round,
+        "bytes_up": ledger.total_up,
+        "bytes_down": ledger.total_down,
+        "seconds": trained.seconds,
+        "per_client": _per_client(prepared, scores),
+        "groups": [[train.names[i] for i in group] for group in fed.roster.groups],
+        "ledger": ledger.as_dict(),
+        "test": {
+            "rows": len(test.y),
+            "positives": int(test.y.sum()),
+            "average_precision": metrics.average_precision(scores, test.y),
+            "roc": {"fpr": np.round(fpr, 6).tolist(), "tpr": np.round(tpr, 6).tolist()},
+        },
+        "calibration": trained.calibration._asdict(),
+        "data": {
+            "name": prepared.name,
+            "rows": int(rows.sum()) + len(prepared.valid.y) + len(test.y),
+            "train_rows": int(rows.sum()),
+            "train_positives": int(train.counts[:, 1].sum()),
+            "positives": int(train.counts[:, 1].sum() + prepared.valid.y.sum() + test.y.sum()),
+            "features": int(np.prod(prepared.shape)),
+            "clients": train.clients,
+            "clients_without_positives": int((train.counts[:, 1] == 0).sum()),
+            "notes": list(prepared.notes),
+        },
+        "config": trained.config.as_dict(),
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """What the numbers were made with."""
+    names = ("fedauc", "torch", "numpy", "pandas", "scikit-learn")
+    return {"python": platform.python_version()} | {name: version(name) for name in names}
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file of a run."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist, so {path.parent} holds no finished run.") from None
+    except (OSError, json.JSONDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}.") from error
+
+
+def write_json(path: Path, content: Any) -> None:
+    """A JSON file of a run, written atomically; NaN becomes null."""
+    text = json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False)
+    checkpoint.write_atomic(path, text.encode())
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _same_config(out: Path, config: Config) -> None:
+    old, new = read_json(out / "config.json"), json.loads(json.dumps(config.as_dict()))
+    if old != new:
+        keys = [
+            f"{s}.{k}" if isinstance(v, dict) else s
+            for s, v in new.items()
+            for k in (v if isinstance(v, dict) else [s])
+            if (old.get(s, {}).get(k) != v[k] if isinstance(v, dict) else old.get(s) != v)
+        ]
+        raise InputError(
+            f"{out} holds a run with another configuration ({', '.join(keys)}); it cannot be resumed."
+        )
+
+
+def _validated(model: Model, state: RunState, valid: Part, config: Config) -> float:
+    scores = model.scores(state.averaged.z, valid.x).numpy(force=True)
+    if not np.isfinite(scores).all():
+        eta = config.sections["schedule"]["eta"]
+        raise InputError(
+            f"The model of {config.method} is no longer finite after round {state.round}: the step size"
+            f" schedule.eta={eta} is too large for these data; try a third of it."
+        )
+    return metrics.auc(scores, valid.y)
+
+
+def _per_client(prepared: Prepared, scores: NDArray[np.float32]) -> list[dict[str, Any]]:
+    test, counts = prepared.test, prepared.train.counts
+    if test.client is None:
+        why = "the test rows belong to no client"
+        rows: list[dict[str, Any]] = [
+            {"client": name, "rows": 0, "positives": 0, "auc": None, "why": why} for name in prepared.names
+        ]
+    else:
+        rows = metrics.per_client(scores, test.y, test.client, prepared.names)
+    for i, row in enumerate(rows):
+        has = i < len(counts)
+        row["train_rows"] = int(counts[i].sum()) if has else 0
+        row["train_positives"] = int(counts[i, 1]) if has else 0
+    return rows
+
+
+@contextmanager
+def _threads(config: Config, params: Tree) -> Iterator[None]:
+    """As many CPU threads as serve this model; what was set before comes back."""
+    before = torch.get_num_threads()
+    size = sum(value.numel() for value in params.values())
+    wanted = config.train.threads or (1 if size <= SMALL else os.cpu_count() or 1)
+    torch.set_num_threads(wanted)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class _MetricsFile:
+    """metrics.jsonl, cut back to the checkpoint when a run is resumed."""
+
+    def __init__(self, out: Path | None, done: int) -> None:
+        self.path = out / "metrics.jsonl" if out is not None else None
+        self.done = done
+
+    def __enter__(self) -> _MetricsFile:
+        if self.path is not None:
+            kept: list[str] = []
+            if self.done and self.path.exists():
+                kept = self.path.read_text().splitlines(keepends=True)[: self.done]
+            checkpoint.write_atomic(self.path, "".join(kept).encode())
+            self.file = open(self.path, "a")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.path is not None:
+            self.file.close()
+
+    def flush(self) -> None:
+        if self.path is not None:
+            self.file.flush()
+            os.fsync(self.file.fileno())
+
+    def write(self, record: RoundRecord, auc: float | None, state: RunState, seconds: float) -> None:
+        if self.path is None:
+            return
+        row = record._asdict() | {
+            "valid_auc": auc,
+            "bytes_up": state.ledger.total_up,
+            "bytes_down": state.ledger.total_down,
+            "seconds": round(seconds, 4),
+        }
+        self.file.write(json.dumps(_finite(row)) + "\n")

@@ -1,0 +1,103 @@
+"""Settings of an experiment that belong to no component: the data and the training itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedauc.core.averaging import Output
+from fedauc.core.weighting import Balance, ClientWeight
+from fedauc.errors import InputError
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Where the rows come from, who owns them, and how they are split."""
+
+    source: str | None = None
+    """A named data set (`fedauc datasets`), instead of files."""
+    path: tuple[str, ...] = ()
+    """CSV or Parquet files; several without a client column are one file per client."""
+    label: str | None = None
+    """The column that says which rows are positive."""
+    client: str | None = None
+    """The column that says which client a row belongs to."""
+    positive: str | None = None
+    """The label's positive value (files) or class (named data sets)."""
+    drop: tuple[str, ...] = ()
+    """Columns that are not used."""
+    valid: str | None = None
+    """A file with the validation rows."""
+    test: str | None = None
+    """A file with the test rows."""
+    split_by: str | None = None
+    """Split by this column's order (time): oldest rows train, newest test."""
+    valid_fraction: float = 0.15
+    """Share of the rows for validation; 0.1 for named data sets that publish a test set."""
+    test_fraction: float = 0.25
+    """Share of the rows for the test, where no test set is given."""
+    small_clients: Literal["error", "merge", "keep"] = "error"
+    """What happens to clients with a single row."""
+    root: str | None = None
+    """The folder of published data files (default: FEDAUC_DATA or the user's cache)."""
+    download: bool = False
+    """Download published files that are missing."""
+    rows: int | None = None
+    """Rows of a generated data set."""
+    remove_positives: float = 0.0
+    """Share of the training positives that is removed."""
+    flip_positives: float = 0.0
+    """Share of the training positives whose label is flipped to negative."""
+    partition: str | None = None
+    """Deal the rows to clients: iid, dirichlet, disjoint-classes, one-class-per-client, label-sorted."""
+    clients: int = 100
+    """Clients of a partition."""
+    alpha: float = 0.5
+    """Concentration of the Dirichlet partition; smaller is more uneven."""
+    classes_per_client: int | None = None
+    """Classes of a client in the disjoint-classes partition."""
+    shards_per_client: int = 2
+    """Shards of a client in the label-sorted partition."""
+
+    def __post_init__(self) -> None:
+        for name in ("valid_fraction", "test_fraction", "remove_positives", "flip_positives"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"data.{name}={getattr(self, name)} must be at least 0 and below 1.")
+        if self.valid_fraction + self.test_fraction >= 1:
+            raise InputError("data.valid_fraction and data.test_fraction together leave no training rows.")
+        if self.clients < 1:
+            raise InputError(f"data.clients={self.clients} must be at least 1.")
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How the federation trains, whatever the method."""
+
+    batch: int = 32
+    """B, examples of a local step."""
+    client_weight: ClientWeight = "sqrt"
+    """What a client counts for: uniform, by its examples, or by their square root."""
+    balance: Balance = "aggregate"
+    """Carry the clients' class shares out in the average (bounded local steps) or in the local objective."""
+    output: Output = "ema"
+    """The model: the last iterate, a stage's average, or the moving average over `memory` cycles."""
+    memory: float = 1.0
+    """Horizon of the moving average, in cycles."""
+    eval_every: int | None = None
+    """Validate every so many rounds; once a cycle where not said."""
+    mode: Literal["vmap", "loop"] = "vmap"
+    """Clients of a round at once (vectorised) or one after another."""
+    chunk: int = 256
+    """At most so many clients at once."""
+    threads: int | None = None
+    """CPU threads; where not said one for small models, else all."""
+
+    def __post_init__(self) -> None:
+        if self.batch < 2:
+            raise InputError(f"train.batch={self.batch} must be at least 2: a positive and a negative.")
+        for name in ("eval_every", "threads", "chunk"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"train.{name}={value} must be at least 1.")
+        if self.memory <= 0:
+            raise InputError(f"train.memory={self.memory} must be positive.")
