@@ -22,7 +22,7 @@ class Averaged(NamedTuple):
     """The output so far and how many iterates are in it."""
 
     z: Tree
-    count: torch.Tensor
+    iterates: torch.Tensor
 
 
 def start(z: Tree) -> Averaged:
@@ -32,6 +32,8 @@ def start(z: Tree) -> Averaged:
 
 def follow(averaged: Averaged, z: Tree, output: Output, memory: float) -> Averaged:
     """Take the iterate z in; `memory` is the horizon of `ema` in rounds."""
-    count = averaged.count + 1
-    share = {"last": 1.0, "average": 1.0 / int(count), "ema": max(1.0 / int(count), 1.0 / memory)}[output]
-    return Averaged(z if share == 1.0 else tree.lerp(averaged.z, z, share), count)
+    iterates = averaged.iterates + 1
+    share = {"last": 1.0, "average": 1.0 / int(iterates), "ema": max(1.0 / int(iterates), 1.0 / memory)}[
+        output
+    ]
+    return Averaged(z if share == 1.0 else tree.lerp(averaged.z, z, share), iterates)

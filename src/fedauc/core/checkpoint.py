@@ -78,7 +78,7 @@ def load_state(path: Path, like: RunState, device: str) -> tuple[RunState, Tree,
     try:
         server = unflatten(like.server, tensors, "server")
         averaged = unflatten(like.averaged, tensors, "averaged")
-        averaged = averaged._replace(count=averaged.count.cpu())
+        averaged = averaged._replace(iterates=averaged.iterates.cpu())
         state = RunState(extra["round"], server, memory, averaged, Ledger.from_dict(extra["ledger"]))
     except KeyError as error:
         raise InputError(f"{path} does not belong to this configuration (it lacks {error}).") from error

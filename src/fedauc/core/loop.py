@@ -108,7 +108,7 @@ def advance(fed: Federation, state: RunState, params_like: Tree) -> tuple[RunSta
     if any(kept):
         memories = memories | {int(i): new for i, new in zip(cohort.clients, kept, strict=True)}
     averaged = averaging.follow(averaged, server.z, fed.output, fed.memory * length)
-    record = RoundRecord(state.round + 1, cycle, stage.index, group, len(kept), stage.eta, loss)
+    record = RoundRecord(state.round + 1, cycle, stage.number, group, len(kept), stage.eta, loss)
     return RunState(state.round + 1, server, memories, averaged, state.ledger), record
 
 
@@ -131,4 +131,4 @@ def _knobs(fed: Federation, state: RunState, stage: Stage, server: Any) -> Knobs
     like = next(iter(server.z.values()))
     eta = torch.tensor(stage.eta, dtype=like.dtype, device=like.device)
     cycle, _ = divmod(state.round, fed.roster.cycle_length)
-    return Knobs(eta, stage.steps, fed.batch, state.round, cycle, stage.index, fed.roster.cycle_length)
+    return Knobs(eta, stage.steps, fed.batch, state.round, cycle, stage.number, fed.roster.cycle_length)

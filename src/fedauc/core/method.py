@@ -5,7 +5,7 @@ tensors. The client functions are written for *one* client, unbatched; the trans
 loop them, to `torch.func.vmap` them over the cohort, or to ship them to another machine. They never
 change their arguments and draw nothing: examples and passive scores are drawn outside (`core.rng`).
 
-    server  ──broadcast + address──►  client_init ─► client_step × I ─► client_finish ──Upload──►  server_update
+    server ─ broadcast, address ─► client_init ─► client_step × I ─► client_finish ─ Upload ─► server_update
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def _feistel(key: U64, half: U64, value: U64) -> U64:
     left, right = value >> half, value & mask
     with np.errstate(over="ignore"):
         for turn in range(_ROUNDS):
-            scrambled = _mix(key + right * _GOLDEN + np.uint64(turn + 1)) & mask
+            scrambled: U64 = _mix((key + right * _GOLDEN + np.uint64(turn + 1)).astype(np.uint64)) & mask
             left, right = right, left ^ scrambled
     return (left << half) | right
 

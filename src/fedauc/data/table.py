@@ -26,7 +26,10 @@ from fedauc.errors import InputError, nearest
 
 CSV_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 PARQUET_SUFFIXES = (".parquet", ".pq")
-MISSING_MARKERS = frozenset(["", *"NA na N/A n/a #N/A <NA> nan NaN NAN null NULL None NONE ? -".split()])
+MISSING_MARKERS = frozenset([
+    "", "NA", "na", "N/A", "n/a", "#N/A", "<NA>", "nan", "NaN", "NAN", "null", "NULL", "None", "NONE",
+    "?", "-",
+])  # fmt: skip
 MISSING_CLIENT = "(missing)"
 SMALL_CLIENT = "(small)"
 ONE_CLIENT = "all"

@@ -33,8 +33,11 @@ class Calibration(NamedTuple):
             slope, intercept = 1e-3, _logit(float(np.mean(y)))
         return cls(slope / spread, intercept - slope * center / spread)
 
+    def log_odds(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
+        return self.slope * scores.astype(np.float64) + self.intercept
+
     def probability(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
-        return expit(self.slope * scores.astype(np.float64) + self.intercept)
+        return expit(self.log_odds(scores))
 
 
 def _logit(p: float) -> float:

@@ -205,8 +205,8 @@ def _locate(key: str, values: Mapping[str, Mapping[str, Any]]) -> tuple[str, str
     if homes:
         options = " or ".join(f"{home}.{key}" for home in homes)
         raise InputError(f"The setting {key!r} is ambiguous: say {options}.")
-    known = {name for fields in values.values() for name in fields} | set(TOP)
-    raise InputError(f"There is no setting {key!r} for this method.{nearest(key, known)}")
+    every = {name for fields in values.values() for name in fields} | set(TOP)
+    raise InputError(f"There is no setting {key!r} for this method.{nearest(key, every)}")
 
 
 def _converted(key: str, kind: Any, value: Any) -> Any:

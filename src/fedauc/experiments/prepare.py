@@ -251,7 +251,7 @@ def _assemble(
         notes.append(f"{len(absent)} clients have no training rows and do not take part: {shown}.")
 
     def numbers(rows: _Rows) -> Tensor:
-        x = preprocessor.transform(rows.x) if preprocessor is not None else rows.x
+        x = rows.x if preprocessor is None else preprocessor.transform(pd.DataFrame(rows.x))
         return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32)).to(device)
 
     def part(rows: _Rows) -> Part:

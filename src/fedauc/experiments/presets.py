@@ -47,9 +47,9 @@ PRESETS: dict[str, Preset] = {
                "local-sgda", "minimax-auc", "cyclic", _MINIMAX),
         Preset("rs-minimax", "square-loss AUC as a minimax problem, random clients", CYCP,
                "local-sgda", "minimax-auc", "uniform", _MINIMAX),
-        Preset("cycp-pairwise", "pairwise AUC with passive scores of earlier rounds, cyclic participation", CYCP,
+        Preset("cycp-pairwise", "pairwise AUC with earlier scores of the others, cyclic participation", CYCP,
                "active-passive", "pairwise-auc", "cyclic", _PAIRWISE),
-        Preset("rs-pairwise", "pairwise AUC with passive scores of the previous round, random clients (FedXL)",
+        Preset("rs-pairwise", "pairwise AUC with the previous round's scores, random clients (FedXL)",
                FEDXL, "active-passive", "pairwise-auc", "uniform", _PAIRWISE | {"rule.refresh": "round"}),
     )
 }  # fmt: skip

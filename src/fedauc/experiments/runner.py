@@ -33,6 +33,7 @@ from fedauc.experiments.calibration import Calibration
 from fedauc.experiments.config import Config
 from fedauc.experiments.prepare import Part, Prepared, prepare
 from fedauc.models import Model
+from fedauc.report import write_report
 
 SMALL = 20_000  # parameters up to which a second thread costs more than it brings
 
@@ -119,6 +120,7 @@ def run(
     if prepared.preprocessor is not None:
         checkpoint.write_atomic(out / "preprocess.json", prepared.preprocessor.to_json().encode())
     write_json(out / "result.json", result)
+    write_report([out], out / "report.html")
     (out / "checkpoint.safetensors").unlink(missing_ok=True)
     return result
 
@@ -144,7 +146,8 @@ def train(
     watch.begin(f"{config.method} · seed {config.seed}", fed.rounds, state.round)
     try:
         with _threads(config, params), _MetricsFile(out, state.round) as log:
-            for state, record in rounds(fed, state, params):
+            for now, record in rounds(fed, state, params):
+                state = now
                 seconds = before + time.monotonic() - start
                 score = None
                 if record.round % every == 0 or record.round == fed.rounds:

@@ -85,8 +85,8 @@ class ActivePassive:
     def __post_init__(self) -> None:
         if not isinstance(self.objective, PairwiseAUC):
             raise InputError(
-                f"active-passive needs a pairwise objective: {type(self.objective).__name__} is a sum over examples"
-                " and has no pairs to complete with passive scores; use the rule local-sgda."
+                f"active-passive needs a pairwise objective: {type(self.objective).__name__} is a sum over"
+                " examples and has no pairs to complete with passive scores; use the rule local-sgda."
             )
         if self.passive < 1:
             raise InputError(f"passive={self.passive} must be at least 1.")

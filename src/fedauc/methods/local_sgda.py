@@ -56,8 +56,8 @@ class LocalSGDA:
     def __post_init__(self) -> None:
         if not isinstance(self.objective, Objective):
             raise InputError(
-                f"{type(self.objective).__name__} compares examples of different clients, so it is not a sum over"
-                " examples that local-sgda could descend; use the rule active-passive."
+                f"{type(self.objective).__name__} compares examples of different clients, so it is not a sum"
+                " over examples that local-sgda could descend; use the rule active-passive."
             )
 
     @property

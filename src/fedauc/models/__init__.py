@@ -47,7 +47,9 @@ class CNN:
 
     def build(self, shape: tuple[int, ...]) -> nn.Module:
         if len(shape) != 3:
-            raise InputError(f"model 'cnn' needs images (channels, height, width), but a row has shape {shape}.")
+            raise InputError(
+                f"model 'cnn' needs images (channels, height, width), but a row has shape {shape}."
+            )
         layers: list[nn.Module] = []
         depth, height, width = shape
         for channels in self.channels:
@@ -82,7 +84,9 @@ class Model:
         return torch.cat([self(z, part) for part in x.split(chunk)])
 
 
-def init(settings: Linear | MLP | CNN, shape: tuple[int, ...], seed: int, device: str = "cpu") -> tuple[Model, Tree]:
+def init(
+    settings: Linear | MLP | CNN, shape: tuple[int, ...], seed: int, device: str = "cpu"
+) -> tuple[Model, Tree]:
     """A model and its parameters at the start: a function of the seed alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

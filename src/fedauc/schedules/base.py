@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 class Stage(NamedTuple):
     """The settings in force in a cycle."""
 
-    index: int
+    number: int
     """s, counted from 0."""
     eta: float
     steps: int

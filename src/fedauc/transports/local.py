@@ -72,14 +72,23 @@ class LocalTransport:
         return Aggregate(mean or {}, gather), kept, float(torch.cat(losses).mean())
 
     def _clients(
-        self, method: Method, down: Any, own: Tree, memory: list[Tree], draws: Draws, part: slice, knobs: Knobs
+        self,
+        method: Method,
+        down: Any,
+        own: Tree,
+        memory: list[Tree],
+        draws: Draws,
+        part: slice,
+        knobs: Knobs,
     ) -> tuple[Upload, Tree, Tree]:
         """Init, I steps and finish for a chunk of clients; results have a leading client axis."""
         over = _vmap if self.mode == "vmap" else _single
         own = {name: value[part] for name, value in own.items()}
         stacked = tree.stack(memory) if memory[0] else {}
         each = torch.arange(part.stop - part.start)  # something with a client axis, whatever else there is
-        local = over(lambda _, d, o, c: method.client_init(d, o, c), (0, None, 0, 0))(each, down, own, stacked)
+        local = over(lambda _, d, o, c: method.client_init(d, o, c), (0, None, 0, 0))(
+            each, down, own, stacked
+        )
         step = over(method.client_step, (0, 0, None))
         outs: list[Tree] = []
         for t in range(knobs.steps):
@@ -99,7 +108,9 @@ def _single(fn: Callable[..., Any], dims: tuple[int | None, ...]) -> Callable[..
     """The same contract as `_vmap` for a chunk of one client, without vectorising."""
 
     def run(*args: Any) -> Any:
-        one = [arg if dim is None else tree_map(lambda v: v[0], arg) for arg, dim in zip(args, dims, strict=True)]
+        one = [
+            arg if dim is None else tree_map(lambda v: v[0], arg) for arg, dim in zip(args, dims, strict=True)
+        ]
         return tree_map(lambda v: v[None], fn(*one))
 
     return run

@@ -1,0 +1,5 @@
+"""`python -m fedauc`."""
+
+from fedauc.cli import main
+
+main()

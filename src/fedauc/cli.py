@@ -1,0 +1,278 @@
+"""The command line: `fedauc train | compare | predict | report | methods | datasets`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedauc.errors import InputError, nearest
+from fedauc.progress import human_bytes, watch_on
+
+app = typer.Typer(
+    help="Federated learning for rare events: one classifier across organisations, maximising AUC.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+out_console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+err_console = Console(stderr=True, soft_wrap=True)
+
+Data = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data",
+        help="CSV or Parquet file (repeat: one per client), or a data set's name.",
+        show_default=False,
+    ),
+]
+Label = Annotated[str | None, typer.Option(help="Column that says which rows are positive.")]
+Client = Annotated[str | None, typer.Option(help="Column that says which client a row belongs to.")]
+Positive = Annotated[
+    str | None, typer.Option(help="The label's positive value; everything else is negative.")
+]
+Drop = Annotated[list[str] | None, typer.Option(help="Column not to use (repeat).", show_default=False)]
+Valid = Annotated[str | None, typer.Option(help="File with the validation rows.")]
+Test = Annotated[str | None, typer.Option(help="File with the test rows.")]
+SplitBy = Annotated[
+    str | None, typer.Option(help="Split by this column's order (time): oldest train, newest test.")
+]
+Root = Annotated[
+    str | None, typer.Option("--data-root", help="Folder of published data files [FEDAUC_DATA].")
+]
+ModelName = Annotated[
+    str | None, typer.Option("--model", help="linear, mlp or cnn [linear; cnn for images].")
+]
+Seed = Annotated[int, typer.Option(help="Seed of splits, partitions, start values and draws.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Out = Annotated[Path | None, typer.Option(help="Folder to write [runs/…].")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="Any setting, key=value (repeat); `fedauc methods NAME` lists them.", show_default=False
+    ),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run in --out.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
+
+
+@app.command()
+def train(
+    data: Data = None,
+    label: Label = None,
+    client: Client = None,
+    method: Annotated[str, typer.Option(help="A method (`fedauc methods`).")] = "cycp-pairwise",
+    model: ModelName = None,
+    positive: Positive = None,
+    drop: Drop = None,
+    valid: Valid = None,
+    test: Test = None,
+    split_by: SplitBy = None,
+    data_root: Root = None,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    out: Out = None,
+    settings: Set = None,
+    resume: Resume = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train one classifier across the clients of a table."""
+    from fedauc.experiments import runner
+    from fedauc.experiments.config import Config
+
+    overrides = _overrides(locals())
+    config = Config.resolve(method, overrides | {"seed": seed})
+    folder = out or Path("runs") / f"{method}-seed-{seed}"
+    result = runner.run(config, folder, resume=resume, watch=watch_on(err_console, quiet))
+    low, high = result["test_auc_ci"]
+    for note in result["data"]["notes"]:
+        err_console.print(f"note: {note}", style="dim", markup=False)
+    out_console.print(
+        f"{method}: test AUC {result['test_auc']:.4f} (95 % {low:.4f} to {high:.4f}), validation AUC"
+        f" {result['valid_auc']:.4f} at round {result['best_round']} of {result['rounds']},"
+        f" {human_bytes(result['bytes_up'])} up, {human_bytes(result['bytes_down'])} down,"
+        f" {result['seconds']:.1f} s",
+        highlight=False,
+    )
+    out_console.print(f"report: {folder / 'report.html'}", highlight=False, markup=False)
+
+
+@app.command()
+def compare(
+    data: Data = None,
+    label: Label = None,
+    client: Client = None,
+    methods: Annotated[
+        str, typer.Option(help="Methods, separated by commas.")
+    ] = "cycp-fedavg,cycp-minimax,cycp-pairwise",
+    model: ModelName = None,
+    positive: Positive = None,
+    drop: Drop = None,
+    valid: Valid = None,
+    test: Test = None,
+    split_by: SplitBy = None,
+    data_root: Root = None,
+    seed: Seed = 0,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from --seed on.")] = 3,
+    device: Device = "cpu",
+    out: Out = None,
+    settings: Set = None,
+    resume: Resume = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare methods on the same splits and seeds, with each client alone and the pooled data beside."""
+    from fedauc.experiments import compare as comparison
+    from fedauc.report import write_report
+
+    if seeds < 1:
+        raise InputError("--seeds must be at least 1.")
+    overrides = _overrides(locals())
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    folder = out or Path("runs") / "compare"
+    content = comparison.compare(
+        names, overrides, range(seed, seed + seeds), folder, resume=resume, watch=watch_on(err_console, quiet)
+    )
+    page = write_report([folder], folder / "report.html")
+    _print_comparison(content)
+    out_console.print(f"report: {page}", highlight=False, markup=False)
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    data: Annotated[Path, typer.Option(help="CSV or Parquet file with the same feature columns.")],
+    out: Annotated[Path, typer.Option(help="CSV or Parquet file to write.")] = Path("scores.csv"),
+) -> None:
+    """Score new rows with a trained model: row, raw score, calibrated probability."""
+    from fedauc.experiments.predict import Predictor
+
+    if out.suffix not in (".csv", ".parquet"):
+        raise InputError(f"--out {out} must end in .csv or .parquet.")
+    scores = Predictor.load(run).predict_file(data)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.suffix == ".csv":
+        scores.to_csv(out, index=False)
+    else:
+        scores.to_parquet(out, index=False)
+    out_console.print(f"{len(scores)} scores in {out}", highlight=False, markup=False)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs or of a comparison.")],
+    out: Annotated[
+        Path | None, typer.Option(help="HTML file to write [report.html in the first folder].")
+    ] = None,
+) -> None:
+    """Make the HTML report of finished runs."""
+    from fedauc.report import write_report
+
+    page = write_report(runs, out or runs[0] / "report.html")
+    out_console.print(f"report: {page}", highlight=False, markup=False)
+
+
+@app.command()
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method, to see its settings.")] = None,
+) -> None:
+    """List the methods, or one method's settings with their defaults."""
+    from fedauc.experiments.config import CHOSEN, FIXED, Config, describe
+    from fedauc.experiments.presets import PRESETS, preset
+
+    if name is None:
+        _print_list([(p.name, f"{p.summary} ({p.paper})") for p in PRESETS.values()])
+        return
+    chosen = preset(name)
+    config = Config.resolve(name)
+    out_console.print(f"{chosen.name}: {chosen.summary}\n{chosen.paper}\n", highlight=False, markup=False)
+    table = Table("setting", "value", "meaning", box=None)
+    for section in (*CHOSEN, *FIXED):
+        values = config.sections[section]
+        if section in CHOSEN:
+            table.add_row(section, str(values["name"]), f"one of {', '.join(CHOSEN[section])}")
+        for key, _, text in describe(section, str(values.get("name", ""))):
+            table.add_row(key, str(values[key.split(".")[1]]), text)
+    out_console.print(table)
+
+
+@app.command()
+def datasets() -> None:
+    """List the data sets that can be named in --data."""
+    from fedauc.data.partition import PARTITIONS
+    from fedauc.data.sources import SOURCES
+
+    _print_list([(source.name, source.summary) for source in SOURCES.values()])
+    out_console.print(
+        "\nDealt to clients with --set partition=NAME (and clients=, alpha=, …):", highlight=False
+    )
+    _print_list([(partition.name, partition.summary) for partition in PARTITIONS.values()])
+
+
+def main() -> None:
+    """Entry point: what the user got wrong is one sentence and exit code 2."""
+    try:
+        app(standalone_mode=True)
+    except InputError as error:
+        err_console.print(f"fedauc: {error}", style="bold red", highlight=False, markup=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        err_console.print("fedauc: interrupted; the same command with --resume goes on.", highlight=False)
+        sys.exit(130)
+
+
+def _overrides(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a command as settings."""
+    from fedauc.data.sources import SOURCES
+    from fedauc.experiments.config import parse_settings
+
+    found: dict[str, Any] = {"device": _device(options["device"])}
+    data = options["data"] or []
+    if len(data) == 1 and data[0] in SOURCES and not Path(data[0]).exists():
+        found["data.source"] = data[0]
+    elif len(data) == 1 and not Path(data[0]).suffix and not Path(data[0]).exists():
+        raise InputError(f"--data {data[0]} is neither a file nor a data set.{nearest(data[0], SOURCES)}")
+    else:
+        found["data.path"] = data
+    names = {"label": "label", "client": "client", "positive": "positive", "drop": "drop", "valid": "valid"}
+    names |= {"test": "test", "split_by": "split_by", "data_root": "root"}
+    found |= {f"data.{key}": options[name] for name, key in names.items() if options[name]}
+    images = found.get("data.source") not in (None, "breast-cancer", "wine", "medicare-like")
+    if options["model"] or images:
+        found["model"] = options["model"] or "cnn"
+    return found | parse_settings(options["settings"] or [])
+
+
+def _device(name: str) -> str:
+    import torch
+
+    if name.split(":")[0] not in ("cpu", "cuda"):
+        raise InputError(f"--device {name} is not one of cpu, cuda.")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError("--device cuda: no CUDA device is available here; use --device cpu.")
+    return name
+
+
+def _print_list(rows: list[tuple[str, str]]) -> None:
+    width = max(len(name) for name, _ in rows)
+    for name, text in rows:
+        out_console.print(f"{name:<{width}}  {text}", highlight=False, markup=False)
+
+
+def _print_comparison(content: dict[str, Any]) -> None:
+    table = Table("method", "test AUC", "validation", "rounds", "traffic", "seconds", box=None)
+    for row in sorted(content["rows"], key=lambda row: -row["test_auc"]):
+        spread = "" if row["test_auc_std"] is None else f" ± {row['test_auc_std']:.4f}"
+        table.add_row(
+            row["method"],
+            f"{row['test_auc']:.4f}{spread}",
+            "" if row["valid_auc"] is None else f"{row['valid_auc']:.4f}",
+            str(row["rounds"]),
+            human_bytes(row["bytes_up"] + row["bytes_down"]),
+            f"{row['seconds']:.1f}",
+            style="dim" if row["kind"] == "yardstick" else None,
+        )
+    out_console.print(table)

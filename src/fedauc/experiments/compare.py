@@ -1,0 +1,253 @@
+"""Several methods on the same splits and seeds, and two yardsticks: each client alone, and pooled data."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedauc import metrics, models
+from fedauc.core import checkpoint, rng
+from fedauc.data.federated import FederatedData
+from fedauc.errors import InputError
+from fedauc.experiments import runner
+from fedauc.experiments.config import Config
+from fedauc.experiments.prepare import Prepared, prepare
+from fedauc.experiments.runner import Watch, read_json, write_json
+
+ALONE, CENTRAL = "clients-alone", "central"
+MOST_ALONE = 100
+"""So many clients at most are trained alone, drawn by the seed."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One method or yardstick with one seed."""
+
+    test_auc: float
+    valid_auc: float | None
+    rounds: int
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    note: str = ""
+
+
+def compare(
+    methods: Sequence[str],
+    overrides: Mapping[str, Any],
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    resume: bool = False,
+    watch: Watch | None = None,
+) -> dict[str, Any]:
+    """Run `methods` × `seeds` and the yardsticks into the folder `out`; returns compare.json's content."""
+    if len(set(methods)) != len(methods):
+        raise InputError("--methods names a method twice.")
+    configs = {name: Config.resolve(name, relevant(name, overrides, methods)) for name in methods}
+    if (out / "compare.json").exists() and not resume:
+        raise InputError(f"{out} already holds a comparison; choose another --out, or --resume to go on.")
+    out.mkdir(parents=True, exist_ok=True)
+    outcomes: dict[str, list[Outcome]] = {name: [] for name in (*methods, ALONE, CENTRAL)}
+    runs: dict[str, list[str]] = {name: [] for name in methods}
+    yardstick = yardstick_method(configs)
+    data: dict[str, Any] = {}
+    for seed in seeds:
+        prepared = prepare(configs[methods[0]].data, seed, configs[methods[0]].device)
+        for name in methods:
+            folder = out / name / f"seed-{seed}"
+            config = configs[name].changed({"seed": seed})
+            result = runner.run(config, folder, resume=resume, prepared=prepared, watch=watch)
+            keys = ("test_auc", "valid_auc", "rounds", "bytes_up", "bytes_down", "seconds")
+            outcomes[name].append(Outcome(**{key: result[key] for key in keys}))
+            runs[name].append(str(folder.relative_to(out)))
+            data = data or result["data"]
+        config = configs[yardstick].changed({"seed": seed})
+        for label, measure in ((ALONE, alone), (CENTRAL, central)):
+            outcomes[label].append(_kept(out / label / f"seed-{seed}.json", measure, config, prepared, watch))
+    rows = [_row(name, outcomes[name], seeds, yardstick) for name in outcomes]
+    content = {
+        "schema": 1,
+        "kind": "compare",
+        "rows": rows,
+        "runs": runs,
+        "pairwise": _duels({name: outcomes[name] for name in methods}),
+        "data": data,
+        "config": configs[yardstick].as_dict(),
+        "versions": runner.versions(),
+    }
+    write_json(out / "compare.json", content)
+    checkpoint.write_atomic(out / "compare.csv", _csv(rows).encode())
+    return content
+
+
+def relevant(name: str, overrides: Mapping[str, Any], methods: Sequence[str]) -> dict[str, Any]:
+    """The settings that this method has; a setting that no compared method has is an error.
+
+    `METHOD:key=value` is for one method only.
+    """
+    mine: dict[str, Any] = {}
+    for key, value in overrides.items():
+        target, colon, rest = key.partition(":")
+        if colon:
+            if target not in methods:
+                raise InputError(f"The setting {key!r} is for {target!r}, which is not among --methods.")
+            if target == name:
+                mine[rest] = value
+            continue
+        try:
+            Config.resolve(name, mine | {key: value})
+        except InputError:
+            if not any(_takes(other, key, value) for other in methods if other != name):
+                raise
+            continue
+        mine[key] = value
+    return mine
+
+
+def _takes(method: str, key: str, value: Any) -> bool:
+    try:
+        Config.resolve(method, {key: value})
+    except InputError:
+        return False
+    return True
+
+
+def yardstick_method(configs: Mapping[str, Config]) -> str:
+    """The yardsticks train like the last method that maximises AUC, or else like the last."""
+    ranking = [
+        name for name, config in configs.items() if config.sections["objective"]["name"] != "cross-entropy"
+    ]
+    return (ranking or list(configs))[-1]
+
+
+def central(config: Config, prepared: Prepared, watch: Watch | None = None) -> Outcome:
+    """The same model and objective on the pooled rows: one client, as many steps and examples per step."""
+    fed = config.federation(prepared.train, _model(config, prepared))
+    everybody = np.zeros(len(prepared.train.y), dtype=np.int64)
+    train = FederatedData.build(prepared.train.x, prepared.train.y, everybody, ["all"], config.device)
+    per_round = (
+        sum(len(fed.roster.select(k)[0]) for k in range(fed.roster.cycle_length)) / fed.roster.cycle_length
+    )
+    pooled = config.changed(
+        {
+            "participation": "full",
+            "schedule.cycles": fed.rounds,
+            "train.batch": min(round(config.train.batch * per_round), 4096),
+            "train.eval_every": config.train.eval_every or fed.roster.cycle_length,
+            "train.memory": config.train.memory * fed.roster.cycle_length,
+        }
+    )
+    trained = runner.train(pooled, replace(prepared, train=train), watch=watch)
+    auc = metrics.auc(trained.scores(prepared.test), prepared.test.y)
+    return Outcome(auc, trained.best.valid_auc, trained.state.round, 0, 0, trained.seconds)
+
+
+def alone(config: Config, prepared: Prepared, watch: Watch | None = None) -> Outcome:
+    """The mean over clients of the test AUC that each reaches with its own rows and the same local work.
+
+    A client that lacks a class learns no order: it counts with 0.5.
+    """
+    train = prepared.train
+    able = np.flatnonzero((train.counts > 0).all(axis=1))
+    chosen = able
+    if len(able) > MOST_ALONE:
+        chosen = np.sort(rng.generator(config.seed, rng.COHORT).permutation(able)[:MOST_ALONE])
+    solo = config.changed(
+        {"participation": "full", "train.eval_every": max(1, config.sections["schedule"]["cycles"] // 10)}
+    )
+    aucs, seconds = [], 0.0
+    for i in chosen:
+        rows = train.order[train.start[i] : train.start[i + 1]]
+        own = FederatedData.build(
+            train.x[rows],
+            train.y[rows],
+            np.zeros(len(rows), dtype=np.int64),
+            [train.names[int(i)]],
+            config.device,
+        )
+        trained = runner.train(solo, replace(prepared, train=own))
+        aucs.append(metrics.auc(trained.scores(prepared.test), prepared.test.y))
+        seconds += trained.seconds
+    share = len(able) / train.clients
+    mean = share * float(np.mean(aucs)) + (1 - share) * 0.5 if aucs else 0.5
+    note = f"{train.clients - len(able)} of {train.clients} clients lack a class and count with 0.5"
+    if len(able) > MOST_ALONE:
+        note += f"; {MOST_ALONE} of the others were drawn"
+    return Outcome(mean, None, config.sections["schedule"]["cycles"], 0, 0, seconds, note)
+
+
+def _model(config: Config, prepared: Prepared) -> Any:
+    return models.init(config.component("model"), prepared.shape, config.seed, config.device)[0]
+
+
+def _kept(path: Path, measure: Any, config: Config, prepared: Prepared, watch: Watch | None) -> Outcome:
+    """A yardstick's outcome, measured once and kept for --resume."""
+    if path.exists():
+        return Outcome(**read_json(path))
+    outcome: Outcome = measure(config, prepared, watch)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, asdict(outcome))
+    return outcome
+
+
+def _row(name: str, outcomes: Sequence[Outcome], seeds: Sequence[int], yardstick: str) -> dict[str, Any]:
+    def mean(key: str) -> float:
+        return statistics.fmean(getattr(outcome, key) for outcome in outcomes)
+
+    aucs = [outcome.test_auc for outcome in outcomes]
+    notes = {
+        ALONE: f"mean over clients, trained like {yardstick}",
+        CENTRAL: f"pooled rows, trained like {yardstick}",
+    }
+    details = [notes[name]] if name in notes else []
+    details += [outcomes[-1].note] if outcomes[-1].note else []
+    return {
+        "method": name,
+        "kind": "yardstick" if name in notes else "federated",
+        "test_auc": statistics.fmean(aucs),
+        "test_auc_std": statistics.stdev(aucs) if len(aucs) > 1 else None,
+        "valid_auc": None if outcomes[0].valid_auc is None else mean("valid_auc"),
+        "seeds": list(seeds),
+        "test_auc_by_seed": aucs,
+        "rounds": round(mean("rounds")),
+        "bytes_up": round(mean("bytes_up")),
+        "bytes_down": round(mean("bytes_down")),
+        "seconds": mean("seconds"),
+        "note": "; ".join(details),
+    }
+
+
+def _duels(outcomes: Mapping[str, Sequence[Outcome]]) -> list[dict[str, Any]]:
+    """How often each method beat each other on the same split."""
+    duels = []
+    names = list(outcomes)
+    for i, a in enumerate(names):
+        for b in names[i + 1 :]:
+            gaps = [x.test_auc - y.test_auc for x, y in zip(outcomes[a], outcomes[b], strict=True)]
+            duels.append(
+                {
+                    "a": a,
+                    "b": b,
+                    "wins": sum(gap > 0 for gap in gaps),
+                    "of": len(gaps),
+                    "mean_difference": statistics.fmean(gaps),
+                }
+            )
+    return duels
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    file = io.StringIO()
+    plain = [{k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in row.items()} for row in rows]
+    writer = csv.DictWriter(file, fieldnames=list(plain[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(plain)
+    return file.getvalue()
