@@ -10,12 +10,11 @@ The composable layer underneath: objective × rule × participation × schedule 
 (`fedauc.core.loop.Federation`).
 """
 
-from importlib.metadata import version
-
 from fedauc.core.loop import Federation
 from fedauc.errors import InputError
 from fedauc.estimator import FederatedAUCClassifier
 from fedauc.experiments.config import Config
+from fedauc.version import installed
 
-__version__ = version("fedauc")
+__version__ = installed("fedauc")
 __all__ = ["Config", "FederatedAUCClassifier", "Federation", "InputError", "__version__"]

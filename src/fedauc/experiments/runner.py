@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -34,6 +33,7 @@ from fedauc.experiments.config import Config
 from fedauc.experiments.prepare import Part, Prepared, prepare
 from fedauc.models import Model
 from fedauc.report import write_report
+from fedauc.version import installed
 
 SMALL = 20_000  # parameters up to which a second thread costs more than it brings
 
@@ -216,7 +216,7 @@ def summarise(trained: Trained) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """What the numbers were made with."""
     names = ("fedauc", "torch", "numpy", "pandas", "scikit-learn")
-    return {"python": platform.python_version()} | {name: version(name) for name in names}
+    return {"python": platform.python_version()} | {name: installed(name) for name in names}
 
 
 def read_json(path: Path) -> Any:

@@ -79,6 +79,8 @@ class TrainSettings:
     """What a client counts for: uniform, by its examples, or by their square root."""
     balance: Balance = "aggregate"
     """Carry the clients' class shares out in the average (bounded local steps) or in the local objective."""
+    limit: float | None = None
+    """Bound of a round's summed client weights: how far the server may go beyond its clients."""
     output: Output = "ema"
     """The model: the last iterate, a stage's average, or the moving average over `memory` cycles."""
     memory: float = 1.0
@@ -99,5 +101,7 @@ class TrainSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"train.{name}={value} must be at least 1.")
-        if self.memory <= 0:
-            raise InputError(f"train.memory={self.memory} must be positive.")
+        for name in ("memory", "limit"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise InputError(f"train.{name}={value} must be positive.")

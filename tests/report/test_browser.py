@@ -1,0 +1,109 @@
+"""The page in a real browser: script, layout and colours."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from fedauc.report import write_report
+
+from .fixtures import compare_folder, train_run
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(BROWSER is None, reason="no chromium here; scripts/install-browser.sh installs one"),
+]
+QUIET = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+QUIET += " --disable-component-update --disable-sync --hide-scrollbars"
+# Writes what only a browser knows into attributes that --dump-dom shows.
+PROBE = """<script>addEventListener('load',function(){
+var r=document.documentElement,d=r.dataset,outside=0,seen=0;
+document.querySelectorAll('svg text').forEach(function(t){
+  var b=t.getBoundingClientRect();if(!b.width)return;seen++;
+  if(b.left<-1||b.right>r.clientWidth+1)outside++});
+d.width=innerWidth;d.over=r.scrollWidth-r.clientWidth;d.texts=seen;d.outside=outside;
+d.views=[].filter.call(document.querySelectorAll('.view'),function(v){return v.offsetHeight})
+  .map(function(v){return v.id}).join(' ');
+d.bg=getComputedStyle(document.body).backgroundColor;
+})</script>"""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a compare page and one of awkward names."""
+    folder = tmp_path_factory.mktemp("pages")
+    write_report([compare_folder(folder / "cmp")], folder / "compare.html")
+    names = ["<script>document.title='hacked'</script>", "W" * 200, "ward 3 & 4"]
+    awkward = train_run(folder / "awkward", "M" * 120, names=names, test_auc=0.99, test_auc_ci=[0.98, 1.0])
+    write_report([awkward], folder / "awkward.html")
+    for page in folder.glob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        page.with_suffix(".probe.html").write_text(
+            text.replace("</body>", f"{PROBE}</body>"), encoding="utf-8"
+        )
+    return folder
+
+
+def browse(tmp_path: Path, page: Path, *options: str, hash: str = "") -> str:
+    command = [str(BROWSER), *QUIET.split(), f"--user-data-dir={tmp_path / 'profile'}", *options]
+    done = subprocess.run([*command, page.as_uri() + hash], capture_output=True, timeout=60, check=True)
+    return done.stdout.decode()
+
+
+def probe(tmp_path: Path, page: Path, *options: str, hash: str = "") -> dict[str, str]:
+    html = browse(tmp_path, page.with_suffix(".probe.html"), "--dump-dom", *options, hash=hash)
+    opening = re.search(r"<html[^>]*>", html)
+    assert opening
+    return dict(re.findall(r'data-(\w+)="([^"]*)"', opening[0]))
+
+
+def test_script_shows_one_view_at_a_time(pages: Path, tmp_path: Path) -> None:
+    found = probe(tmp_path, pages / "compare.html", "--window-size=1200,900")
+    assert found["ready"] == "1"
+    assert found["views"] == "rounds roc-all"
+    assert (found["over"], found["outside"]) == ("0", "0")
+    assert int(found["texts"]) > 50
+
+
+def test_hash_picks_a_view(pages: Path, tmp_path: Path) -> None:
+    assert probe(tmp_path, pages / "compare.html", hash="#bytes")["views"] == "bytes roc-all"
+
+
+def test_all_views_show_without_script(pages: Path, tmp_path: Path) -> None:
+    page = pages / "plain.html"
+    source = (pages / "compare.html").read_text(encoding="utf-8")
+    page.with_suffix(".probe.html").write_text(re.sub(r"<script>.*</script>", PROBE, source, flags=re.S))
+    found = probe(tmp_path, page)
+    assert "ready" not in found
+    assert found["views"] == "rounds bytes roc-all roc-left"
+
+
+@pytest.mark.parametrize("name", ["compare", "awkward"])
+def test_phone_has_no_sideways_scrolling(pages: Path, tmp_path: Path, name: str) -> None:
+    found = probe(tmp_path, pages / f"{name}.html", "--window-size=390,844")
+    assert int(found["width"]) <= 500
+    assert (found["ready"], found["over"], found["outside"]) == ("1", "0", "0")
+
+
+@pytest.mark.parametrize("size", ["1200,1600", "390,844"])
+def test_picture_is_not_blank(pages: Path, tmp_path: Path, size: str) -> None:
+    shot = tmp_path / "shot.png"
+    browse(tmp_path, pages / "compare.html", f"--screenshot={shot}", f"--window-size={size}")
+    pixels = np.round(imread(shot)[..., :3] * 255).astype(int).reshape(-1, 3)
+    inked = (np.abs(pixels - pixels[0]).sum(axis=1) > 60).mean()
+    assert 0.01 < inked < 0.6
+    assert len(np.unique(pixels, axis=0)) > 100
+
+
+def test_dark_scheme(pages: Path, tmp_path: Path) -> None:
+    light = probe(tmp_path, pages / "compare.html", "--blink-settings=preferredColorScheme=1")
+    dark = probe(tmp_path, pages / "compare.html", "--blink-settings=preferredColorScheme=0")
+    assert light["bg"] == "rgb(255, 255, 255)"
+    assert dark["bg"] == "rgb(18, 21, 26)"
