@@ -118,6 +118,8 @@ def compare(
     data_root: Root = None,
     seed: Seed = 0,
     seeds: Annotated[int, typer.Option(help="How many seeds, from --seed on.")] = 3,
+    yardsticks: Annotated[bool, typer.Option(help="Also each client alone, and the pooled rows.")] = True,
+    jobs: Annotated[int, typer.Option(help="Runs at the same time, each in its own process.")] = 1,
     device: Device = "cpu",
     out: Out = None,
     settings: Set = None,
@@ -134,7 +136,14 @@ def compare(
     names = [name.strip() for name in methods.split(",") if name.strip()]
     folder = out or Path("runs") / "compare"
     content = comparison.compare(
-        names, overrides, range(seed, seed + seeds), folder, resume=resume, watch=watch_on(err_console, quiet)
+        names,
+        overrides,
+        range(seed, seed + seeds),
+        folder,
+        resume=resume,
+        yardsticks=yardsticks,
+        jobs=jobs,
+        watch=watch_on(err_console, quiet),
     )
     page = write_report([folder], folder / "report.html")
     _print_comparison(content)

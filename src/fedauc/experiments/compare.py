@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from fedauc import metrics, models
 from fedauc.core import checkpoint, rng
@@ -20,6 +23,7 @@ from fedauc.experiments import runner
 from fedauc.experiments.config import Config
 from fedauc.experiments.prepare import Prepared, prepare
 from fedauc.experiments.runner import Watch, read_json, write_json
+from fedauc.models import Model
 
 ALONE, CENTRAL = "clients-alone", "central"
 MOST_ALONE = 100
@@ -39,6 +43,15 @@ class Outcome:
     note: str = ""
 
 
+class Job(NamedTuple):
+    """One run to do."""
+
+    name: str
+    config: Config
+    folder: Path
+    resume: bool
+
+
 def compare(
     methods: Sequence[str],
     overrides: Mapping[str, Any],
@@ -46,33 +59,40 @@ def compare(
     out: Path,
     *,
     resume: bool = False,
+    yardsticks: bool = True,
+    jobs: int = 1,
     watch: Watch | None = None,
 ) -> dict[str, Any]:
-    """Run `methods` × `seeds` and the yardsticks into the folder `out`; returns compare.json's content."""
+    """Run `methods` × `seeds` and the yardsticks into the folder `out`; returns compare.json's content.
+
+    With `jobs` > 1 so many of them run at the same time, each in its own process.
+    """
     if len(set(methods)) != len(methods):
         raise InputError("--methods names a method twice.")
     configs = {name: Config.resolve(name, relevant(name, overrides, methods)) for name in methods}
     if (out / "compare.json").exists() and not resume:
         raise InputError(f"{out} already holds a comparison; choose another --out, or --resume to go on.")
     out.mkdir(parents=True, exist_ok=True)
-    outcomes: dict[str, list[Outcome]] = {name: [] for name in (*methods, ALONE, CENTRAL)}
-    runs: dict[str, list[str]] = {name: [] for name in methods}
     yardstick = yardstick_method(configs)
-    data: dict[str, Any] = {}
-    for seed in seeds:
-        prepared = prepare(configs[methods[0]].data, seed, configs[methods[0]].device)
-        for name in methods:
-            folder = out / name / f"seed-{seed}"
-            config = configs[name].changed({"seed": seed})
-            result = runner.run(config, folder, resume=resume, prepared=prepared, watch=watch)
-            keys = ("test_auc", "valid_auc", "rounds", "bytes_up", "bytes_down", "seconds")
-            outcomes[name].append(Outcome(**{key: result[key] for key in keys}))
-            runs[name].append(str(folder.relative_to(out)))
-            data = data or result["data"]
-        config = configs[yardstick].changed({"seed": seed})
-        for label, measure in ((ALONE, alone), (CENTRAL, central)):
-            outcomes[label].append(_kept(out / label / f"seed-{seed}.json", measure, config, prepared, watch))
-    rows = [_row(name, outcomes[name], seeds, yardstick) for name in outcomes]
+    work = [
+        Job(name, configs[name].changed({"seed": seed}), out / name / f"seed-{seed}", resume)
+        for seed in seeds
+        for name in methods
+    ]
+    if yardsticks:
+        work += [
+            Job(name, configs[yardstick].changed({"seed": seed}), out / name / f"seed-{seed}", resume)
+            for seed in seeds
+            for name in YARDSTICKS
+        ]
+    done = _in_processes(work, jobs) if jobs > 1 else _one_by_one(work, watch)
+    outcomes: dict[str, list[Outcome]] = {}
+    for job in sorted(work, key=lambda job: job.config.seed):
+        outcomes.setdefault(job.name, []).append(done[job.folder])
+    runs = {name: [f"{name}/seed-{seed}" for seed in seeds] for name in methods}
+    data = read_json(work[0].folder / "result.json")["data"]
+    order = [*methods, *(YARDSTICKS if yardsticks else ())]
+    rows = [_row(name, outcomes[name], seeds, yardstick) for name in order]
     content = {
         "schema": 1,
         "kind": "compare",
@@ -184,18 +204,48 @@ def alone(config: Config, prepared: Prepared, watch: Watch | None = None) -> Out
     return Outcome(mean, None, config.sections["schedule"]["cycles"], 0, 0, seconds, note)
 
 
-def _model(config: Config, prepared: Prepared) -> Any:
+YARDSTICKS: dict[str, Callable[[Config, Prepared, Watch | None], Outcome]] = {ALONE: alone, CENTRAL: central}
+
+
+def _model(config: Config, prepared: Prepared) -> Model:
     return models.init(config.component("model"), prepared.shape, config.seed, config.device)[0]
 
 
-def _kept(path: Path, measure: Any, config: Config, prepared: Prepared, watch: Watch | None) -> Outcome:
-    """A yardstick's outcome, measured once and kept for --resume."""
-    if path.exists():
-        return Outcome(**read_json(path))
-    outcome: Outcome = measure(config, prepared, watch)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, asdict(outcome))
+def _run(job: Job, prepared: Prepared, watch: Watch | None) -> Outcome:
+    """A method's run, or a yardstick measured once and kept for --resume."""
+    if job.name not in YARDSTICKS:
+        result = runner.run(job.config, job.folder, resume=job.resume, prepared=prepared, watch=watch)
+        keys = ("test_auc", "valid_auc", "rounds", "bytes_up", "bytes_down", "seconds")
+        return Outcome(**{key: result[key] for key in keys})
+    kept = job.folder / "yardstick.json"
+    if kept.exists():
+        return Outcome(**read_json(kept))
+    outcome = YARDSTICKS[job.name](job.config, prepared, watch)
+    job.folder.mkdir(parents=True, exist_ok=True)
+    write_json(kept, asdict(outcome))
     return outcome
+
+
+def _one_by_one(work: Sequence[Job], watch: Watch | None) -> dict[Path, Outcome]:
+    """Seed after seed, so that the rows of a seed are prepared once."""
+    done: dict[Path, Outcome] = {}
+    for seed in sorted({job.config.seed for job in work}):
+        mine = [job for job in work if job.config.seed == seed]
+        prepared = prepare(mine[0].config.data, seed, mine[0].config.device)
+        for job in mine:
+            done[job.folder] = _run(job, prepared, watch)
+    return done
+
+
+def _in_processes(work: Sequence[Job], jobs: int) -> dict[Path, Outcome]:
+    """Up to `jobs` at the same time; a fresh interpreter each, with one CPU thread."""
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        return dict(zip([job.folder for job in work], pool.map(_alone_in_process, work), strict=True))
+
+
+def _alone_in_process(job: Job) -> Outcome:
+    torch.set_num_threads(1)
+    return _run(job, prepare(job.config.data, job.config.seed, job.config.device), None)
 
 
 def _row(name: str, outcomes: Sequence[Outcome], seeds: Sequence[int], yardstick: str) -> dict[str, Any]:

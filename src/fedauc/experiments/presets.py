@@ -30,9 +30,9 @@ class Preset:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-_FEDAVG = {"train.client_weight": "uniform", "schedule.eta": 0.3}
+_FEDAVG: dict[str, Any] = {"train.client_weight": "uniform", "schedule.eta": 0.3}
 _MINIMAX: dict[str, Any] = {"schedule.eta": 0.1}
-_PAIRWISE: dict[str, Any] = {"schedule.eta": 0.1, "objective.surrogate": "logistic"}
+_PAIRWISE: dict[str, Any] = {"schedule.eta": 0.2}
 
 PRESETS: dict[str, Preset] = {
     preset.name: preset

@@ -289,8 +289,7 @@ def _threads(config: Config, params: Tree) -> Iterator[None]:
     """As many CPU threads as serve this model; what was set before comes back."""
     before = torch.get_num_threads()
     size = sum(value.numel() for value in params.values())
-    wanted = config.train.threads or (1 if size <= SMALL else os.cpu_count() or 1)
-    torch.set_num_threads(wanted)
+    torch.set_num_threads(config.train.threads or (1 if size <= SMALL else before))
     try:
         yield
     finally:

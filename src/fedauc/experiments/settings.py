@@ -75,11 +75,11 @@ class TrainSettings:
 
     batch: int = 32
     """B, examples of a local step."""
-    client_weight: ClientWeight = "sqrt"
-    """What a client counts for: uniform, by its examples, or by their square root."""
+    client_weight: ClientWeight = "examples"
+    """What a client counts for: its examples (the pooled AUC), their square root, or uniform (the papers)."""
     balance: Balance = "aggregate"
     """Carry the clients' class shares out in the average (bounded local steps) or in the local objective."""
-    limit: float | None = None
+    limit: float | None = 1.0
     """Bound of a round's summed client weights: how far the server may go beyond its clients."""
     output: Output = "ema"
     """The model: the last iterate, a stage's average, or the moving average over `memory` cycles."""

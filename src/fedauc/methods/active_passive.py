@@ -75,7 +75,7 @@ class ActivePassive:
 
     apply: Apply
     objective: PairwiseAUC
-    refresh: Literal["cycle", "round", "rolling"] = "cycle"
+    refresh: Literal["cycle", "round", "rolling"] = "rolling"
     """Passive scores are those of the previous cycle, of the previous round, or each client's latest."""
     passive: int = 32
     """P, passive scores of each class that a client receives per local step."""

@@ -27,8 +27,8 @@ Surrogate = Literal["square", "squared-hinge", "logistic", "sigmoid", "barrier-h
 class PairwiseAUC:
     """Mean of ψ over pairs of a positive and a negative score."""
 
-    surrogate: Surrogate = "sigmoid"
-    """ψ of Table 10, as a function of t = h⁺ - h⁻."""
+    surrogate: Surrogate = "logistic"
+    """ψ of Table 10, as a function of t = h⁺ - h⁻; the paper's experiments use `sigmoid`."""
     margin: float = 1.0
     """m of the square and hinge surrogates."""
     lam: float = 1.0
