@@ -39,8 +39,6 @@ class Federation:
     output: Output = "last"
     memory: float = 1.0
     """Horizon of the moving average, in cycles."""
-    limit: float | None = None
-    """Bound of a round's summed weights Σ ŵ (`core.weighting`)."""
     seed: int = 0
     roster: Roster = field(init=False)
     weighting: Weighting = field(init=False)
@@ -99,7 +97,7 @@ def advance(fed: Federation, state: RunState, params_like: Tree) -> tuple[RunSta
     if stage.first and group == 0 and state.round > 0:
         server, averaged = _new_stage(fed, server, averaged)
     knobs = _knobs(fed, state, stage, server)
-    cohort = fed.weighting.cohort(fed.roster, state.round, fed.limit)
+    cohort = fed.weighting.cohort(fed.roster, state.round)
     draws = Draws(fed.data, cohort, fed.method.draw, stage.steps, fed.batch, fed.seed, state.round)
     memory = [state.memory.get(int(i)) or fed.method.memory_init(params_like) for i in cohort.clients]
     aggregate, kept, loss = fed.transport.exchange(

@@ -124,7 +124,6 @@ class Config:
             batch=train.batch,
             client_weight=train.client_weight,
             balance=train.balance,
-            limit=train.limit,
             output=train.output,
             memory=train.memory,
             seed=self.seed,

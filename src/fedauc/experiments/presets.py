@@ -32,7 +32,7 @@ class Preset:
 
 _FEDAVG: dict[str, Any] = {"train.client_weight": "uniform", "schedule.eta": 0.3}
 _MINIMAX: dict[str, Any] = {"schedule.eta": 0.1}
-_PAIRWISE: dict[str, Any] = {"schedule.eta": 0.2}
+_PAIRWISE: dict[str, Any] = {"schedule.eta": 0.1}
 
 PRESETS: dict[str, Preset] = {
     preset.name: preset

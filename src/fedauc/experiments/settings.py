@@ -79,8 +79,6 @@ class TrainSettings:
     """What a client counts for: its examples (the pooled AUC), their square root, or uniform (the papers)."""
     balance: Balance = "aggregate"
     """Carry the clients' class shares out in the average (bounded local steps) or in the local objective."""
-    limit: float | None = 1.0
-    """Bound of a round's summed client weights: how far the server may go beyond its clients."""
     output: Output = "ema"
     """The model: the last iterate, a stage's average, or the moving average over `memory` cycles."""
     memory: float = 1.0
@@ -101,7 +99,5 @@ class TrainSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"train.{name}={value} must be at least 1.")
-        for name in ("memory", "limit"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise InputError(f"train.{name}={value} must be positive.")
+        if self.memory <= 0:
+            raise InputError(f"train.memory={self.memory} must be positive.")
