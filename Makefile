@@ -3,14 +3,44 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test check bench scale clean
 
 setup: $(STAMP)
 
+# torch goes first and by itself: where a CPU wheel is at hand for the pinned version, pip takes it.
 $(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit("fedauc needs Python 3.11 or newer; set PYTHON=python3.x" if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -c 'import sys; sys.exit("fedauc needs Python 3.11 or newer: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
+	@echo "installing into $(VENV) (a few minutes the first time)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(PIP) torch==2.13.0
+	$(PIP) --editable '.[dev]'
 	touch $@
+
+# Real handwritten digits (shipped with scikit-learn), 80 % of the eights removed, 30 very uneven clients.
+demo: setup
+	rm -rf demo-run
+	$(BIN)/fedauc compare --data digits --model linear --positive 8 \
+	  --methods cycp-fedavg,cycp-minimax,cycp-pairwise --seeds 3 --jobs 2 \
+	  --set remove_positives=0.8 --set partition=dirichlet --set clients=30 --set alpha=0.1 --out demo-run
+
+# Fast tests first, then those marked slow and browser.
+test: setup
+	bash scripts/install-browser.sh
+	$(BIN)/python -m pytest -n 2 -m "not slow and not browser"
+	$(BIN)/python -m pytest -n 2 -m "slow or browser"
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+scale: setup
+	$(BIN)/python -m benchmarks scale
+
+clean:
+	rm -rf $(VENV) demo-run build dist *.egg-info src/*.egg-info

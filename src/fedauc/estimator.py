@@ -120,7 +120,7 @@ class FederatedAUCClassifier(ClassifierMixin, BaseEstimator):
         prepared = Prepared("fit", train, valid, valid, tuple(names), self.preprocessor_, (), up, down)
         trained = runner.train(config, prepared)
         self.history_ = trained
-        self.valid_auc_ = trained.best.valid_auc
+        self.valid_auc_ = trained.best.auc
         self.rounds_ = self.n_iter_ = trained.state.round
         self.bytes_up_, self.bytes_down_ = trained.state.ledger.total_up, trained.state.ledger.total_down
         return self

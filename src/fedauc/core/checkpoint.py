@@ -54,8 +54,8 @@ def read_tensors(path: Path) -> tuple[Tree, dict[str, Any]]:
         ) from error
 
 
-def save_state(path: Path, state: RunState, best: Tree, extra: Mapping[str, Any]) -> None:
-    """A run's state and the best output so far."""
+def save_state(path: Path, state: RunState, best: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
+    """A run's state and the outputs to choose from so far (a tree, or trees by name)."""
     tensors = (
         flatten(state.server, "server")
         | flatten(state.averaged, "averaged")

@@ -167,7 +167,7 @@ def central(config: Config, prepared: Prepared, watch: Watch | None = None) -> O
     )
     trained = runner.train(pooled, replace(prepared, train=train), watch=watch)
     auc = metrics.auc(trained.scores(prepared.test), prepared.test.y)
-    return Outcome(auc, trained.best.valid_auc, trained.state.round, 0, 0, trained.seconds)
+    return Outcome(auc, trained.best.auc, trained.state.round, 0, 0, trained.seconds)
 
 
 def alone(config: Config, prepared: Prepared, watch: Watch | None = None) -> Outcome:

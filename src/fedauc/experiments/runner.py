@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 from fedauc import metrics, models
 from fedauc.core import checkpoint
 from fedauc.core.loop import Federation, RoundRecord, RunState, begin, rounds
-from fedauc.core.tree import Tree
+from fedauc.core.tree import Tree, unflatten
 from fedauc.errors import InputError
 from fedauc.experiments.calibration import Calibration
 from fedauc.experiments.config import Config
 from fedauc.experiments.prepare import Part, Prepared, prepare
+from fedauc.experiments.selection import Candidate, Selection, first
 from fedauc.models import Model
 from fedauc.report import write_report
 from fedauc.version import installed
@@ -58,14 +59,6 @@ class Silent:
     def end(self) -> None: ...
 
 
-class Best(NamedTuple):
-    """The output with the highest validation AUC so far."""
-
-    z: Tree
-    valid_auc: float
-    round: int
-
-
 @dataclass(frozen=True)
 class Trained:
     """A run's outcome in memory."""
@@ -74,14 +67,14 @@ class Trained:
     prepared: Prepared
     federation: Federation
     model: Model
-    best: Best
+    best: Candidate
     state: RunState
     seconds: float
     calibration: Calibration
 
     def scores(self, part: Part) -> NDArray[np.float32]:
         """Logits of the best model."""
-        return self.model.scores(self.best.z, part.x).numpy(force=True)
+        return _scores(self.model, self.best.z, part)
 
 
 def run(
@@ -135,12 +128,15 @@ def train(
     state = begin(fed, params)
     state.ledger.up({"setup: statistics": prepared.setup_up}, 0)
     state.ledger.down({"setup: preprocessing": prepared.setup_down}, 0)
-    best = Best(state.averaged.z, -1.0, 0)
+    selection: Selection | None = None
     before = 0.0
     saved = out / "checkpoint.safetensors" if out is not None else None
     if saved is not None and saved.exists():
-        state, z, extra = checkpoint.load_state(saved, state, config.device)
-        best, before = Best(z, extra["valid_auc"], extra["best_round"]), extra["seconds"]
+        state, flat, extra = checkpoint.load_state(saved, state, config.device)
+        kept: dict[str, Tree] = unflatten({"peak": state.averaged.z, "choice": state.averaged.z}, flat)
+        peak, choice = Candidate(kept["peak"], *extra["peak"]), Candidate(kept["choice"], *extra["choice"])
+        selection = Selection(peak, _scores(model, peak.z, prepared.valid), choice)
+        before = extra["seconds"]
     every = config.train.eval_every or fed.roster.cycle_length
     start = time.monotonic()
     watch.begin(f"{config.method} · seed {config.seed}", fed.rounds, state.round)
@@ -151,19 +147,18 @@ def train(
                 seconds = before + time.monotonic() - start
                 score = None
                 if record.round % every == 0 or record.round == fed.rounds:
-                    score = _validated(model, state, prepared.valid, config)
-                    if score > best.valid_auc:
-                        best = Best(state.averaged.z, score, record.round)
+                    selection, score = _validated(model, state, prepared.valid, config, selection)
                 log.write(record, score, state, seconds)
                 watch.round(record, score, state.ledger.total_up + state.ledger.total_down)
-                if saved is not None and score is not None and record.round < fed.rounds:
+                if saved is not None and selection is not None and score is not None:
                     log.flush()
-                    extra = {"valid_auc": best.valid_auc, "best_round": best.round, "seconds": seconds}
-                    checkpoint.save_state(saved, state, best.z, extra)
+                    _save(saved, state, selection, seconds)
     finally:
         watch.end()
     seconds = before + time.monotonic() - start
-    calibration = Calibration.fit(model.scores(best.z, prepared.valid.x).numpy(force=True), prepared.valid.y)
+    assert selection is not None, "the last round is always validated"
+    best = selection.choice
+    calibration = Calibration.fit(_scores(model, best.z, prepared.valid), prepared.valid.y)
     return Trained(config, prepared, fed, model, best, state, seconds, calibration)
 
 
@@ -181,7 +176,7 @@ def summarise(trained: Trained) -> dict[str, Any]:
         "seed": trained.config.seed,
         "test_auc": metrics.auc(scores, test.y),
         "test_auc_ci": list(metrics.auc_interval(scores, test.y)),
-        "valid_auc": trained.best.valid_auc,
+        "valid_auc": trained.best.auc,
         "best_round": trained.best.round,
         "rounds": trained.state.round,
         "bytes_up": ledger.total_up,
@@ -257,15 +252,30 @@ def _same_config(out: Path, config: Config) -> None:
         )
 
 
-def _validated(model: Model, state: RunState, valid: Part, config: Config) -> float:
-    scores = model.scores(state.averaged.z, valid.x).numpy(force=True)
+def _scores(model: Model, z: Tree, part: Part) -> NDArray[np.float32]:
+    return model.scores(z, part.x).numpy(force=True)
+
+
+def _validated(
+    model: Model, state: RunState, valid: Part, config: Config, selection: Selection | None
+) -> tuple[Selection, float]:
+    """The selection with the current output taken in, and its validation AUC."""
+    scores = _scores(model, state.averaged.z, valid)
     if not np.isfinite(scores).all():
         eta = config.sections["schedule"]["eta"]
         raise InputError(
             f"The model of {config.method} is no longer finite after round {state.round}: the step size"
             f" schedule.eta={eta} is too large for these data; try a third of it."
         )
-    return metrics.auc(scores, valid.y)
+    now = Candidate(state.averaged.z, metrics.auc(scores, valid.y), state.round)
+    return (first(now, scores) if selection is None else selection.after(now, scores, valid.y)), now.auc
+
+
+def _save(path: Path, state: RunState, selection: Selection, seconds: float) -> None:
+    kept = {"peak": selection.peak, "choice": selection.choice}
+    extra = {name: [candidate.auc, candidate.round] for name, candidate in kept.items()}
+    trees = {name: candidate.z for name, candidate in kept.items()}
+    checkpoint.save_state(path, state, trees, extra | {"seconds": seconds})
 
 
 def _per_client(prepared: Prepared, scores: NDArray[np.float32]) -> list[dict[str, Any]]:

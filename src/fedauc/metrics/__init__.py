@@ -2,7 +2,7 @@
 
 from fedauc.metrics.auc import UndefinedAUC, auc, average_precision, partial_auc, roc_points
 from fedauc.metrics.clients import per_client
-from fedauc.metrics.intervals import auc_interval, delong, delong_test
+from fedauc.metrics.intervals import auc_interval, delong, delong_difference, delong_test
 from fedauc.metrics.mergeable import ScoreHistogram, merge_exact
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "auc_interval",
     "average_precision",
     "delong",
+    "delong_difference",
     "delong_test",
     "merge_exact",
     "partial_auc",

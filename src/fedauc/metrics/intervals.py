@@ -94,15 +94,30 @@ def auc_interval(scores: Values, labels: Values, level: float = 0.95) -> tuple[f
     return _score_bound(theta, 0.0, z, m, n), _score_bound(theta, 1.0, z, m, n)
 
 
+def _paired(scores_a: Values, scores_b: Values, labels: Values) -> tuple[Array, Array]:
+    """Row by row differences of the two scores' components."""
+    ten_a, one_a = _components(*split(scores_a, labels))
+    ten_b, one_b = _components(*split(scores_b, labels))
+    return ten_a - ten_b, one_a - one_b
+
+
+def delong_difference(scores_a: Values, scores_b: Values, labels: Values) -> tuple[float, float]:
+    """(AUC of a - AUC of b, variance of that difference) for two scores of the same rows.
+
+    Paired: what both rank alike does not count as noise. The variance is nan with one positive or one
+    negative.
+    """
+    ten, one = _paired(scores_a, scores_b, labels)
+    return int(ten.sum()) / (2 * ten.size * one.size), _variance(ten, one)
+
+
 def delong_test(scores_a: Values, scores_b: Values, labels: Values) -> float:
     """Two-sided p-value that two scores of the same rows have the same AUC (paired DeLong test).
 
     1 when the two rank every pair alike. Raises UndefinedAUC when the variance of the difference cannot be
     estimated: one positive, one negative, or different AUCs with a zero variance.
     """
-    ten_a, one_a = _components(*split(scores_a, labels))
-    ten_b, one_b = _components(*split(scores_b, labels))
-    ten, one = ten_a - ten_b, one_a - one_b
+    ten, one = _paired(scores_a, scores_b, labels)
     if not ten.any() and not one.any():
         return 1.0
     difference = int(ten.sum()) / (2 * ten.size * one.size)

@@ -1,0 +1,77 @@
+"""Comparisons: same rows for all, yardsticks, resume, parallel runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from fedauc.errors import InputError
+from fedauc.experiments.compare import ALONE, CENTRAL, compare
+from tests.experiments.tables import claims_csv
+
+METHODS = ["cycp-fedavg", "cycp-pairwise"]
+
+
+def settings_for(path):
+    return {"data.path": [str(path)], "data.label": "fraud", "data.client": "state", "cycles": 5}
+
+
+def test_a_row_per_method_and_yardstick(tmp_path):
+    content = compare(METHODS, settings_for(claims_csv(tmp_path)), [0, 1], tmp_path / "out")
+    rows = {row["method"]: row for row in content["rows"]}
+    assert list(rows) == [*METHODS, ALONE, CENTRAL]
+    for row in rows.values():
+        assert row["test_auc"] == pytest.approx(sum(row["test_auc_by_seed"]) / 2)
+        assert 0 <= row["test_auc"] <= 1
+    with open(tmp_path / "out/compare.csv") as file:
+        table = list(csv.DictReader(file))
+    assert [row["method"] for row in table] == list(rows)
+    assert float(table[0]["test_auc"]) == rows["cycp-fedavg"]["test_auc"]
+    assert json.loads((tmp_path / "out/compare.json").read_text())["pairwise"][0]["of"] == 2
+    with pytest.raises(InputError, match="already holds a comparison"):
+        compare(METHODS, settings_for(tmp_path / "claims.csv"), [0, 1], tmp_path / "out")
+
+
+@pytest.mark.slow
+def test_parallel_runs_give_the_same_numbers_and_resume_repeats_nothing(tmp_path):
+    settings = settings_for(claims_csv(tmp_path))
+    serial = compare(METHODS, settings, [0, 1], tmp_path / "serial")
+    parallel = compare(METHODS, settings, [0, 1], tmp_path / "parallel", jobs=2)
+
+    def aucs(content):
+        return [row["test_auc_by_seed"] for row in content["rows"]]
+
+    assert aucs(serial) == aucs(parallel)
+    result = tmp_path / "serial/cycp-pairwise/seed-1/result.json"
+    (tmp_path / "serial/compare.json").unlink()
+    (tmp_path / "serial/cycp-fedavg/seed-0/result.json").unlink()
+    before = result.stat().st_mtime_ns
+    resumed = compare(METHODS, settings, [0, 1], tmp_path / "serial", resume=True)
+    assert aucs(resumed) == aucs(serial)
+    assert result.stat().st_mtime_ns == before
+
+
+def test_a_setting_of_one_method_leaves_the_others_alone(tmp_path):
+    settings = settings_for(claims_csv(tmp_path)) | {"surrogate": "sigmoid", "cycp-fedavg:eta": 0.01}
+    compare(METHODS, settings, [0], tmp_path / "out", yardsticks=False)
+    used = {m: json.loads((tmp_path / f"out/{m}/seed-0/config.json").read_text()) for m in METHODS}
+    assert used["cycp-pairwise"]["objective"]["surrogate"] == "sigmoid"
+    assert used["cycp-fedavg"]["schedule"]["eta"] == 0.01
+    assert used["cycp-pairwise"]["schedule"]["eta"] != 0.01
+
+
+@pytest.mark.parametrize(
+    ("methods", "more", "words"),
+    [
+        (["cycp-fedavg"], {"surrogate": "sigmoid"}, "surrogate"),
+        (["cycp-fedavg"], {"cycp-pairwise:eta": 1}, "not among --methods"),
+        (["cycp-fedavg", "cycp-fedavg"], {}, "twice"),
+        (["cycp-fedavg", "cycp-fedavgg"], {}, "Did you mean 'cycp-fedavg'"),
+    ],
+)
+def test_mistakes_are_found_before_anything_runs(tmp_path, methods, more, words):
+    with pytest.raises(InputError, match=words):
+        compare(methods, settings_for(claims_csv(tmp_path)) | more, [0], tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,153 @@
+"""A run's folder, and that a killed run resumes to the very same numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+from fedauc import metrics
+from fedauc.errors import InputError
+from fedauc.experiments import runner
+from fedauc.experiments.config import Config
+from fedauc.experiments.predict import Predictor
+from fedauc.experiments.prepare import prepare
+from tests.experiments.tables import claims_csv
+
+
+def config_for(path, method="cycp-pairwise", **more):
+    given = {"data.path": [str(path)], "data.label": "fraud", "data.client": "state", "cycles": 6}
+    return Config.resolve(method, given | more)
+
+
+@pytest.fixture
+def finished(tmp_path):
+    config = config_for(claims_csv(tmp_path))
+    return config, tmp_path / "run", runner.run(config, tmp_path / "run")
+
+
+def test_the_folder_holds_what_is_promised(finished):
+    _, folder, result = finished
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "config.json", "metrics.jsonl", "result.json", "model.safetensors", "preprocess.json", "report.html"
+    }  # fmt: skip
+    for key in (
+        "test_auc", "valid_auc", "test_auc_ci", "per_client", "rounds", "bytes_up", "bytes_down", "seconds",
+        "seed", "method", "config", "versions",
+    ):  # fmt: skip
+        assert key in result
+    assert result == json.loads((folder / "result.json").read_text())
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["round"] for row in rows] == list(range(1, result["rounds"] + 1))
+    assert {"valid_auc", "loss", "bytes_up", "bytes_down", "seconds"} <= rows[-1].keys()
+    assert rows[-1]["bytes_up"] == result["bytes_up"]
+
+
+def test_the_model_is_chosen_on_validation(finished):
+    _, folder, result = finished
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    validated = {row["round"]: row["valid_auc"] for row in rows if row["valid_auc"] is not None}
+    assert validated[result["best_round"]] == result["valid_auc"]
+    peak = max(validated, key=lambda round: (validated[round], -round))
+    assert result["best_round"] >= peak  # never an earlier round than the best
+
+
+def test_the_saved_model_gives_the_reported_auc(finished):
+    config, folder, result = finished
+    data = prepare(config.data, config.seed)
+    scores = Predictor.load(folder).scores(data.test.x.numpy())
+    assert metrics.auc(scores, data.test.y) == result["test_auc"]
+    low, high = result["test_auc_ci"]
+    assert low < result["test_auc"] < high
+
+
+def test_per_client_rows_add_up(finished):
+    config, _, result = finished
+    data = prepare(config.data, config.seed)
+    assert sum(row["rows"] for row in result["per_client"]) == len(data.test.y)
+    assert sum(row["train_positives"] for row in result["per_client"]) == data.train.counts[:, 1].sum()
+    assert all((row["auc"] is None) == (row["why"] is not None) for row in result["per_client"])
+
+
+def test_a_finished_run_is_not_overwritten(finished):
+    config, folder, result = finished
+    with pytest.raises(InputError, match="already holds a run"):
+        runner.run(config, folder)
+    assert runner.run(config, folder, resume=True) == result
+
+
+def test_another_configuration_is_not_resumed(finished):
+    config, folder, _ = finished
+    with pytest.raises(InputError, match=r"another configuration \(schedule.eta\)"):
+        runner.run(config.changed({"eta": 0.01}), folder, resume=True)
+
+
+def test_a_step_size_that_explodes_is_named(tmp_path):
+    config = config_for(claims_csv(tmp_path), "cycp-minimax", eta=1e4, link="identity")
+    with pytest.raises(InputError, match=r"no longer finite.*schedule\.eta"):
+        runner.run(config, tmp_path / "run")
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path):
+    config = config_for(claims_csv(tmp_path))
+    folder = tmp_path / "run"
+    folder.mkdir()
+    runner.write_json(folder / "config.json", config.as_dict())
+    (folder / "checkpoint.safetensors").write_bytes(b"not a checkpoint")
+    with pytest.raises(InputError, match=r"checkpoint\.safetensors is damaged"):
+        runner.run(config, folder, resume=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["cycp-fedavg", "cycp-minimax", "cycp-pairwise", "rs-pairwise"])
+def test_killed_and_resumed_is_never_stopped_bit_for_bit(tmp_path, method):
+    path = claims_csv(tmp_path)
+    more = {"cycles": 60, "seed": 3, "stage_cycles": 25}
+    undisturbed = runner.run(config_for(path, method, **more), tmp_path / "undisturbed")
+    killed = tmp_path / "killed"
+    command = [
+        sys.executable, "-m", "fedauc", "train", "--data", str(path), "--label", "fraud", "--client", "state",
+        "--method", method, "--seed", "3", "--out", str(killed),
+        "--set", "cycles=60", "--set", "stage_cycles=25",
+    ]  # fmt: skip
+    process = subprocess.Popen(command)
+    try:
+        deadline = time.monotonic() + 120
+        while not (killed / "checkpoint.safetensors").exists():
+            assert process.poll() is None, "the run ended before it could be killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        time.sleep(0.05)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert not (killed / "result.json").exists()
+    subprocess.run([*command, "--resume"], check=True, capture_output=True)
+    resumed = json.loads((killed / "result.json").read_text())
+    for key in (
+        "test_auc",
+        "valid_auc",
+        "best_round",
+        "rounds",
+        "bytes_up",
+        "bytes_down",
+        "ledger",
+        "per_client",
+    ):
+        assert resumed[key] == undisturbed[key], key
+    a, b = load_file(tmp_path / "undisturbed/model.safetensors"), load_file(killed / "model.safetensors")
+    assert all(np.array_equal(a[name].numpy(), b[name].numpy()) for name in a)
+
+    def curve(folder):
+        rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+
+    assert curve(killed) == curve(tmp_path / "undisturbed")

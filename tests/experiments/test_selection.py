@@ -1,0 +1,51 @@
+"""The latest round that validation cannot tell from the best."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedauc import metrics
+from fedauc.experiments.selection import Candidate, first
+
+
+def candidate(scores, y, round):
+    return Candidate({}, metrics.auc(scores, y), round)
+
+
+def select(curve, y):
+    selection = None
+    for round, scores in enumerate(curve, start=1):
+        now = candidate(scores, y, round)
+        selection = first(now, scores) if selection is None else selection.after(now, scores, y)
+    return selection
+
+
+def test_a_higher_auc_is_always_taken():
+    y = np.array([0, 0, 1, 1])
+    worse, better = np.array([0.1, 0.4, 0.3, 0.5]), np.array([0.1, 0.2, 0.3, 0.4])
+    assert select([worse, better], y).choice.round == 2
+
+
+def test_an_early_lucky_peak_gives_way_to_a_later_round_that_is_as_good():
+    rng = np.random.default_rng(0)
+    y = (np.arange(200) < 8).astype(np.int8)
+    noisy = [y + rng.normal(0, 1.0, 200) for _ in range(12)]  # eight positives: the AUCs differ by luck alone
+    aucs = [metrics.auc(scores, y) for scores in noisy]
+    order = [int(np.argmax(aucs)), *(i for i in range(12) if i != int(np.argmax(aucs)))]
+    selection = select([noisy[i] for i in order], y)
+    assert selection.peak.round == 1
+    assert selection.choice.round > 6
+
+
+def test_a_run_that_gets_worse_is_not_followed():
+    rng = np.random.default_rng(0)
+    y = (np.arange(2000) < 400).astype(np.int8)
+    good = y + rng.normal(0, 0.5, 2000)
+    curve = [good, good + rng.normal(0, 1.0, 2000), rng.normal(0, 1, 2000)]
+    assert select(curve, y).choice.round == 1
+
+
+def test_ranks_that_are_the_same_are_followed_to_the_last():
+    y = np.array([0, 1, 0, 1])
+    scores = np.array([0.1, 0.2, 0.3, 0.4])
+    assert select([scores, scores * 2, scores * 3], y).choice.round == 3

@@ -1,0 +1,225 @@
+"""The command line as a user meets it: real files, exit codes, one sentence per mistake."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedauc import cli
+from tests.experiments.tables import claims, claims_csv
+
+
+@pytest.fixture
+def fedauc(monkeypatch, capfd):
+    """Runs a command line in this process; returns exit code, standard output and standard error."""
+
+    def call(*args: object):
+        monkeypatch.setattr(sys, "argv", ["fedauc", *map(str, args)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return call
+
+
+QUICK = ("--set", "cycles=4")
+
+
+def test_train_predict_and_report(fedauc, tmp_path):
+    path = claims_csv(tmp_path)
+    run = tmp_path / "run"
+    code, out, _ = fedauc(
+        "train", "--data", path, "--label", "fraud", "--client", "state", "--out", run, *QUICK
+    )
+    assert code == 0
+    assert "test AUC" in out
+    assert (run / "report.html").exists()
+    claims(rows=50, seed=9).drop(columns=["fraud", "state"]).to_csv(tmp_path / "new.csv", index=False)
+    code, out, _ = fedauc("predict", run, "--data", tmp_path / "new.csv", "--out", tmp_path / "scores.csv")
+    assert code == 0
+    scores = pd.read_csv(tmp_path / "scores.csv")
+    assert list(scores.columns) == ["row", "score", "probability"]
+    assert len(scores) == 50
+    assert scores.probability.between(0, 1).all()
+    assert (np.argsort(scores.score) == np.argsort(scores.probability)).all()
+    code, _, _ = fedauc("report", run, "--out", tmp_path / "again.html")
+    assert code == 0
+    assert (tmp_path / "again.html").read_text().startswith("<!doctype html")
+
+
+def test_compare_prints_every_method_and_yardstick(fedauc, tmp_path):
+    path = claims_csv(tmp_path)
+    code, out, _ = fedauc(
+        "compare", "--data", path, "--label", "fraud", "--client", "state", "--methods",
+        "cycp-fedavg,cycp-pairwise", "--seeds", 1, "--out", tmp_path / "c", *QUICK,
+    )  # fmt: skip
+    assert code == 0
+    for name in ("cycp-fedavg", "cycp-pairwise", "clients-alone", "central"):
+        assert name in out
+    assert (tmp_path / "c/report.html").exists()
+
+
+def test_named_data_sets_need_no_files(fedauc, tmp_path):
+    code, _, _ = fedauc(
+        "train",
+        "--data",
+        "digits",
+        "--set",
+        "partition=dirichlet",
+        "--set",
+        "clients=5",
+        "--out",
+        tmp_path / "d",
+        *QUICK,
+    )
+    assert code == 0
+    code, _, err = fedauc("predict", tmp_path / "d", "--data", tmp_path / "x.csv")
+    assert code == 2
+    assert ".npy" in err
+
+
+def test_lists(fedauc):
+    code, out, _ = fedauc("methods")
+    assert code == 0
+    assert "cycp-pairwise" in out
+    code, out, _ = fedauc("methods", "cycp-pairwise")
+    assert "objective.surrogate" in out
+    code, out, _ = fedauc("datasets")
+    assert "fashion-mnist" in out
+    assert "dirichlet" in out
+
+
+def write(folder, frame):
+    path = folder / "claims.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def broken(name, tmp_path):
+    """A file with one thing wrong."""
+    frame = claims()
+    if name == "one value":
+        return write(tmp_path, frame.assign(fraud="no"))
+    if name == "three values":
+        return write(tmp_path, frame.assign(fraud=np.resize(["a", "b", "c"], len(frame))))
+    if name == "all NaN":
+        return write(tmp_path, frame.assign(empty=np.nan))
+    if name == "single row":
+        return write(tmp_path, frame.assign(state=["lonely", *frame.state[1:]]))
+    if name == "text in numbers":
+        return write(tmp_path, frame.assign(amount=["lots", *frame.amount[1:].round(2).astype(str)]))
+    path = tmp_path / "claims.csv"
+    path.write_text("" if name == "empty" else "amount,age\n")
+    if name == "unreadable":
+        path = tmp_path / "claims.parquet"
+        path.write_bytes(b"not parquet")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("one value", ["'fraud'", "no"]),
+        ("three values", ["'fraud'", "--positive"]),
+        ("all NaN", ["'empty'"]),
+        ("single row", ["'lonely'"]),
+        ("text in numbers", ["'amount'", "lots"]),
+        ("empty", ["claims.csv", "empty"]),
+        ("no rows", ["claims.csv", "no rows"]),
+        ("unreadable", ["claims.parquet"]),
+    ],
+)
+def test_bad_files_get_one_sentence_and_exit_code_2(fedauc, tmp_path, name, words):
+    path = broken(name, tmp_path)
+    code, _, err = fedauc(
+        "train", "--data", path, "--label", "fraud", "--client", "state", "--out", tmp_path / "run"
+    )
+    assert code == 2
+    assert err.count("\n") == 1
+    for word in words:
+        assert word in err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--label", "froud"], ["'froud'", "'fraud'"]),
+        (["--client", "stat"], ["'stat'", "'state'"]),
+        (["--method", "cycp-parwise"], ["'cycp-parwise'", "'cycp-pairwise'"]),
+        (["--set", "etaa=1"], ["'etaa'", "'eta'"]),
+        (["--set", "rule=local-sgda"], ["active-passive"]),
+        (["--model", "cnn"], ["cnn", "images"]),
+        (["--device", "tpu"], ["tpu"]),
+        (["--set", "groups=99"], ["groups=99"]),
+        (["--data", "nowhere.csv"], ["nowhere.csv"]),
+    ],
+)
+def test_bad_options_get_one_sentence_and_exit_code_2(fedauc, tmp_path, more, words):
+    given = {
+        "--data": claims_csv(tmp_path),
+        "--label": "fraud",
+        "--client": "state",
+        "--out": tmp_path / "run",
+    }
+    if more[0] in given:
+        given[more[0]] = more[1]
+        more = []
+    options = [text for pair in given.items() for text in pair]
+    code, _, err = fedauc("train", *options, *more)
+    assert code == 2
+    assert err.count("\n") == 1
+    for word in words:
+        assert word in err
+
+
+def test_a_folder_with_a_run_is_refused(fedauc, tmp_path):
+    args = (
+        "train",
+        "--data",
+        claims_csv(tmp_path),
+        "--label",
+        "fraud",
+        "--client",
+        "state",
+        "--out",
+        tmp_path / "r",
+        *QUICK,
+    )
+    assert fedauc(*args)[0] == 0
+    code, _, err = fedauc(*args)
+    assert code == 2
+    assert "already holds a run" in err
+    assert fedauc(*args, "--resume")[0] == 0
+
+
+def test_missing_feature_at_prediction_is_named(fedauc, tmp_path):
+    run = tmp_path / "run"
+    fedauc(
+        "train", "--data", claims_csv(tmp_path), "--label", "fraud", "--client", "state", "--out", run, *QUICK
+    )
+    claims(rows=20).drop(columns="amount").to_csv(tmp_path / "new.csv", index=False)
+    code, _, err = fedauc("predict", run, "--data", tmp_path / "new.csv", "--out", tmp_path / "s.csv")
+    assert code == 2
+    assert "'amount'" in err
+
+
+@pytest.mark.slow
+def test_as_a_real_process_it_is_quiet_in_a_pipe(tmp_path):
+    path = claims_csv(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "fedauc", "train", "--data", path, "--label", "fraud", "--client", "state",
+         "--out", tmp_path / "run", *QUICK],
+        capture_output=True, text=True, check=True, env=os.environ | {"NO_COLOR": "1"},
+    )  # fmt: skip
+    assert "\x1b" not in done.stdout + done.stderr
+    assert len(done.stdout.splitlines()) == 2
