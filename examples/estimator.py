@@ -17,4 +17,4 @@ X, X_new, y, y_new, where, _ = train_test_split(tumours.data, malignant, hospita
 
 model = FederatedAUCClassifier(method="cycp-pairwise", random_state=0).fit(X, y, clients=where)
 auc = roc_auc_score(y_new == model.classes_[1], model.decision_function(X_new))
-print(f"test AUC {auc:.4f} after {model.rounds_} rounds, {model.bytes_up_ + model.bytes_down_} bytes travelled")
+print(f"test AUC {auc:.4f} after {model.rounds_} rounds, {model.bytes_up_ + model.bytes_down_} bytes")

@@ -33,7 +33,9 @@ def start(z: Tree) -> Averaged:
 def follow(averaged: Averaged, z: Tree, output: Output, memory: float) -> Averaged:
     """Take the iterate z in; `memory` is the horizon of `ema` in rounds."""
     iterates = averaged.iterates + 1
-    share = {"last": 1.0, "average": 1.0 / int(iterates), "ema": max(1.0 / int(iterates), 1.0 / memory)}[
-        output
-    ]
+    share = {
+        "last": 1.0,
+        "average": 1.0 / int(iterates),
+        "ema": min(1.0, max(1.0 / int(iterates), 1.0 / memory)),
+    }[output]
     return Averaged(z if share == 1.0 else tree.lerp(averaged.z, z, share), iterates)

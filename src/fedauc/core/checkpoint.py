@@ -70,16 +70,16 @@ def load_state(path: Path, like: RunState, device: str) -> tuple[RunState, Tree,
     tensors, extra = read_tensors(path)
     tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
     memory: dict[int, Tree] = {}
-    for name, tensor in tensors.items():
-        if name.startswith("memory/"):
-            _, client, field = name.split("/", 2)
-            memory.setdefault(int(client), {})[field] = tensor
     best = {name.removeprefix("best/"): t for name, t in tensors.items() if name.startswith("best/")}
     try:
+        for name, tensor in tensors.items():
+            if name.startswith("memory/"):
+                _, client, field = name.split("/", 2)
+                memory.setdefault(int(client), {})[field] = tensor
         server = unflatten(like.server, tensors, "server")
         averaged = unflatten(like.averaged, tensors, "averaged")
         averaged = averaged._replace(iterates=averaged.iterates.cpu())
         state = RunState(extra["round"], server, memory, averaged, Ledger.from_dict(extra["ledger"]))
-    except KeyError as error:
-        raise InputError(f"{path} does not belong to this configuration (it lacks {error}).") from error
+    except (KeyError, ValueError) as error:
+        raise InputError(f"{path} does not belong to this configuration ({error}).") from error
     return state, best, extra

@@ -28,6 +28,9 @@ class Ledger:
         _count(self.bytes_up, items)
         self.messages_up += messages
 
+    def copy(self) -> Ledger:
+        return Ledger(dict(self.bytes_down), dict(self.bytes_up), self.messages_down, self.messages_up)
+
     @property
     def total_down(self) -> int:
         return sum(self.bytes_down.values())

@@ -84,7 +84,8 @@ def begin(fed: Federation, params: Tree) -> RunState:
     server = fed.method.server_init(params)
     ledger = Ledger()
     ledger.up({"setup: class counts": fed.data.counts.nbytes}, fed.data.clients)
-    ledger.down({"setup: class weights": fed.weighting.local.nbytes}, fed.data.clients)
+    if fed.method.draw == "stratified":
+        ledger.down({"setup: class weights": fed.weighting.local.nbytes}, fed.data.clients)
     return RunState(0, server, {}, averaging.start(server.z), ledger)
 
 
@@ -100,8 +101,9 @@ def advance(fed: Federation, state: RunState, params_like: Tree) -> tuple[RunSta
     cohort = fed.weighting.cohort(fed.roster, state.round)
     draws = Draws(fed.data, cohort, fed.method.draw, stage.steps, fed.batch, fed.seed, state.round)
     memory = [state.memory.get(int(i)) or fed.method.memory_init(params_like) for i in cohort.clients]
+    ledger = state.ledger.copy()
     aggregate, kept, loss = fed.transport.exchange(
-        fed.method, server, memory, draws, cohort, knobs, fed.seed, state.ledger
+        fed.method, server, memory, draws, cohort, knobs, fed.seed, ledger
     )
     server = fed.method.server_update(server, aggregate, cohort, knobs)
     memories = state.memory
@@ -109,7 +111,7 @@ def advance(fed: Federation, state: RunState, params_like: Tree) -> tuple[RunSta
         memories = memories | {int(i): new for i, new in zip(cohort.clients, kept, strict=True)}
     averaged = averaging.follow(averaged, server.z, fed.output, fed.memory * length)
     record = RoundRecord(state.round + 1, cycle, stage.number, group, len(kept), stage.eta, loss)
-    return RunState(state.round + 1, server, memories, averaged, state.ledger), record
+    return RunState(state.round + 1, server, memories, averaged, ledger), record
 
 
 def rounds(fed: Federation, state: RunState, params_like: Tree) -> Iterator[tuple[RunState, RoundRecord]]:
@@ -120,7 +122,7 @@ def rounds(fed: Federation, state: RunState, params_like: Tree) -> Iterator[tupl
 
 
 def _new_stage(fed: Federation, server: Any, averaged: Averaged) -> tuple[Any, Averaged]:
-    """The next stage starts from the output of the last."""
+    """A stage's average is where the next stage starts; otherwise it starts from the last iterate."""
     if fed.output == "average":
         server = server._replace(z=averaged.z)
         averaged = averaging.start(averaged.z)

@@ -113,6 +113,11 @@ class _Raw:
     names: tuple[str, ...] | None
     notes: tuple[str, ...] = ()
 
+    @property
+    def short_name(self) -> str:
+        """Without folders: reports travel, paths need not."""
+        return ", ".join(part.rsplit("/", 1)[-1] for part in self.name.split(", "))
+
 
 def _from_source(settings: DataSettings, seed: int) -> _Raw:
     assert settings.source is not None
@@ -260,7 +265,7 @@ def _assemble(
     members = [names[i] for i in order[: int(has_rows.sum())]]
     y = torch.from_numpy(train.y.astype(np.int8))
     return Prepared(
-        name=raw.name,
+        name=raw.short_name,
         train=FederatedData.build(numbers(train), y, position[train.client], members, device),
         valid=part(valid),
         test=part(test),

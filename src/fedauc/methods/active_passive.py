@@ -120,7 +120,7 @@ class ActivePassive:
 
     def client_step(self, l: Local, batch: Batch, eta: Tensor) -> tuple[Local, Tree]:
         positives, negatives = l.buffer["positives"][: self.passive], l.buffer["negatives"][: self.passive]
-        if not len(positives):  # the first cycle only fills the pools
+        if not len(positives):  # nothing to compare with yet: only fill the pools
             h = self.objective.score(self.apply(l.z, batch.x))
             return l, {"loss": h.new_full((), math.nan), "h": h, "y": batch.y}
 
@@ -149,7 +149,8 @@ class ActivePassive:
             fresh = {name: joined(s.fresh[name], new[name]) for name in CLASSES}
             if not knobs.cycle_end:
                 return Server(z, s.passive, fresh)
-            return Server(z, fresh, {name: since(fresh[name], knobs.round + 1) for name in CLASSES})
+            passive = {name: fresh[name] if len(fresh[name].h) else s.passive[name] for name in CLASSES}
+            return Server(z, passive, {name: since(fresh[name], knobs.round + 1) for name in CLASSES})
         window = 1 if self.refresh == "round" else knobs.cycle_length
         both = {name: joined(s.passive[name], new[name]) for name in CLASSES}
         return Server(z, {name: recent(both[name], knobs.round + 1 - window) for name in CLASSES}, s.fresh)

@@ -85,13 +85,14 @@ class LocalSGDA:
         gradient = decayed(gradient, l.z, self.weight_decay)
         for name, start in l.anchor.items():
             gradient[name] = gradient[name] + self.gamma * (l.z[name] - start)
-        return l._replace(z=tree.add(l.z, gradient, -eta)), {"loss": loss}
+        z = self.objective.projected(tree.add(l.z, gradient, -eta))
+        return l._replace(z=z), {"loss": loss}
 
     def client_finish(self, d: Server, l: Local, c: Tree, outs: Tree, knobs: Knobs) -> tuple[Upload, Tree]:
         return Upload(mean=tree.sub(l.z, d.z), gather={}), c
 
     def server_update(self, s: Server, aggregate: Aggregate, cohort: Cohort, knobs: Knobs) -> Server:
-        return s._replace(z=tree.add(s.z, aggregate.mean))
+        return s._replace(z=self.objective.projected(tree.add(s.z, aggregate.mean)))
 
     def server_stage(self, s: Server) -> Server:
         anchor = {n: v for n, v in s.z.items() if n not in self.objective.duals} if self.gamma else {}

@@ -49,6 +49,9 @@ class Objective(Protocol):
     def loss(self, z: Tree, logit: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """The objective of a batch: a weighted sum over its examples."""
 
+    def projected(self, z: Tree) -> Tree:
+        """z with the objective's own variables inside their bounds; after every step and every average."""
+
 
 def field(apply: Apply, objective: Objective, z: Tree, batch: Batch) -> tuple[Tree, Tensor]:
     """F(z) = (∂primal, -∂dual) on a batch, and the objective's value there."""

@@ -32,5 +32,8 @@ class CrossEntropy:
     def fitted(self, positive_rate: float) -> CrossEntropy:
         return self
 
+    def projected(self, z: Tree) -> Tree:
+        return z
+
     def loss(self, z: Tree, logit: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         return (weight * F.binary_cross_entropy_with_logits(logit, y, reduction="none")).sum()

@@ -70,5 +70,7 @@ class MinimaxAUC:
         gap = (negative * h).sum() - (positive * h).sum()
         if self.form == "plain":
             return square + 2 * (self.margin + alpha) * gap - curvature * alpha**2
-        dual = alpha.clamp(min=0.0)  # α' = m + α, projected on α' ≥ 0
-        return square + 2 * dual * (curvature * self.margin + gap) - curvature * dual**2
+        return square + 2 * alpha * (curvature * self.margin + gap) - curvature * alpha**2  # α' = m + α
+
+    def projected(self, z: Tree) -> Tree:
+        return z if self.form == "plain" else z | {"auc.alpha": z["auc.alpha"].clamp(min=0.0)}

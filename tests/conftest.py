@@ -1,0 +1,21 @@
+"""What all tests share: one thread, reproducible examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("fedauc", deadline=None, derandomize=True)
+settings.load_profile("fedauc")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tiny tensors: a second thread costs more than it brings, and sums keep their order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,107 @@
+"""A checkpoint is complete or it is not there, and a damaged one says so."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from fedauc.core import averaging, checkpoint
+from fedauc.core.ledger import Ledger
+from fedauc.core.loop import RunState
+from fedauc.errors import InputError
+from fedauc.methods.local_sgda import Server
+
+
+def state(anchor=True) -> RunState:
+    z = {"0.weight": torch.arange(6, dtype=torch.float64).reshape(2, 3) / 7, "auc.a": torch.tensor(0.1)}
+    memory = {3: {"c": torch.ones(2)}, 11: {"c": torch.zeros(2), "counts/seen": torch.tensor(4)}}
+    ledger = Ledger({"z": 12}, {"model": 5}, 2, 1)
+    server = Server(z, {"0.weight": z["0.weight"].clone()} if anchor else {})
+    return RunState(7, server, memory, averaging.start(z), ledger)
+
+
+def test_everything_comes_back(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    checkpoint.save_state(path, state(), {"w": torch.tensor([1.0])}, {"seconds": 1.5})
+    loaded, best, extra = checkpoint.load_state(path, state(), "cpu")
+    expected = state()
+    assert (loaded.round, loaded.ledger, extra["seconds"]) == (7, expected.ledger, 1.5)
+    assert torch.equal(loaded.server.z["0.weight"], expected.server.z["0.weight"])
+    assert torch.equal(loaded.server.anchor["0.weight"], expected.server.anchor["0.weight"])
+    assert loaded.server.z["auc.a"].dtype == torch.float32
+    assert loaded.memory.keys() == {3, 11}
+    assert loaded.memory[11]["counts/seen"].item() == 4
+    assert torch.equal(best["w"], torch.tensor([1.0]))
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path):
+    path = tmp_path / "file"
+    checkpoint.write_atomic(path, b"old")
+    with pytest.raises(TypeError):
+        checkpoint.write_atomic(path, "not bytes")
+    assert path.read_bytes() == b"old"
+    checkpoint.write_atomic(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]  # nothing is left beside it
+
+
+@pytest.mark.parametrize("left", [0, 1, 8, 50, 300, -1])
+def test_a_file_cut_short_is_named(tmp_path, left):
+    path = tmp_path / "checkpoint.safetensors"
+    checkpoint.save_state(path, state(), {}, {})
+    whole = path.read_bytes()
+    path.write_bytes(whole[:left])
+    with pytest.raises(InputError, match=r"checkpoint\.safetensors"):
+        checkpoint.load_state(path, state(), "cpu")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"not a checkpoint at all", bytes(range(256)) * 4])
+def test_a_file_of_something_else_is_named(tmp_path, content):
+    path = tmp_path / "checkpoint.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"checkpoint\.safetensors is damaged"):
+        checkpoint.load_state(path, state(), "cpu")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"nowhere\.safetensors"):
+        checkpoint.load_state(tmp_path / "nowhere.safetensors", state(), "cpu")
+
+
+def test_a_damaged_header_is_named_wherever_the_damage_is(tmp_path):
+    """Bytes all over the header changed in turn: the file is refused or, where that is possible, read."""
+    path = tmp_path / "checkpoint.safetensors"
+    checkpoint.save_state(path, state()._replace(memory={}), {}, {})
+    whole = path.read_bytes()
+    header = 8 + int.from_bytes(whole[:8], "little")
+    errors = []
+    places = range(0, header, 3)
+    for i in places:
+        path.write_bytes(whole[:i] + bytes([whole[i] ^ 0x10]) + whole[i + 1 :])
+        try:
+            checkpoint.load_state(path, state()._replace(memory={}), "cpu")
+        except InputError as error:
+            errors.append(str(error))
+    assert len(errors) > len(places) / 2
+    assert all(path.name in error for error in errors)
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    checkpoint.save_state(path, state(anchor=False), {}, {})
+    with pytest.raises(InputError, match=r"does not belong to this configuration.*anchor"):
+        checkpoint.load_state(path, state(anchor=True), "cpu")
+    checkpoint.write_tensors(path, {"w": torch.ones(1)}, {})
+    with pytest.raises(InputError, match=r"checkpoint\.safetensors does not belong"):
+        checkpoint.load_state(path, state(), "cpu")
+
+
+def test_metadata_is_json_beside_the_tensors(tmp_path):
+    path = tmp_path / "model.safetensors"
+    checkpoint.write_tensors(path, {"w": torch.ones(2).requires_grad_()}, {"shape": [3], "é": None})
+    tensors, metadata = checkpoint.read_tensors(path)
+    assert metadata == {"shape": [3], "é": None}
+    assert json.dumps(metadata)
+    assert torch.equal(tensors["w"], torch.ones(2))
