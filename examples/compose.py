@@ -32,7 +32,7 @@ federation = Federation(
     seed=0,
 )
 state = begin(federation, params)
-for state, record in rounds(federation, state, params):
+for state, record in rounds(federation, state):
     if record.round % 12 == 0:
         auc = metrics.auc(model.scores(state.averaged.z, x[6000:]), y[6000:])
-        print(f"round {record.round:3d}  loss {record.loss:.4f}  AUC {auc:.4f}   {state.ledger.total_up} B up")
+        print(f"round {record.round:3d}  AUC {auc:.4f}  {state.ledger.total_up} bytes up")

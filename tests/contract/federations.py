@@ -40,7 +40,7 @@ class Run(NamedTuple):
         return begin(self.fed, self.params)
 
     def advance(self, state: RunState) -> tuple[RunState, RoundRecord]:
-        return advance(self.fed, state, self.params)
+        return advance(self.fed, state)
 
     def after(self, rounds: int) -> RunState:
         """The state after so many rounds."""

@@ -78,7 +78,7 @@ def test_one_step_of_everybody_is_a_large_batch_step_of_minimax_auc(client_weigh
         gradient = dict(zip(z, torch.autograd.grad(loss, list(z.values())), strict=True))
         gradient["auc.alpha"] = -gradient["auc.alpha"]
         z = {name: (value - ETA * gradient[name]).detach() for name, value in z.items()}
-        state, record = advance(fed, state, start())
+        state, record = advance(fed, state)
         if balance == "local":  # the mean over clients is the objective where all clients count the same
             assert record.loss == pytest.approx(loss.item())
         for name in z:
@@ -98,7 +98,7 @@ def test_one_step_of_everybody_is_a_large_batch_step_of_cross_entropy(client_wei
         weight * F.binary_cross_entropy_with_logits(apply(z, fed.data.x), fed.data.y, reduction="none")
     ).sum()
     gradient = torch.autograd.grad(loss, list(z.values()))
-    state, _ = advance(fed, begin(fed, start()), start())
+    state, _ = advance(fed, begin(fed, start()))
     for (name, value), g in zip(z.items(), gradient, strict=True):
         torch.testing.assert_close(state.server.z[name], (value - ETA * g).detach(), rtol=1e-12, atol=1e-12)
 
@@ -115,7 +115,7 @@ def test_one_step_of_everybody_is_a_large_batch_step_on_all_pairs(client_weight,
         balance=balance,
     )
     weight, y = class_weight(fed, client_weight), fed.data.y
-    state, record = advance(fed, begin(fed, start()), start())
+    state, record = advance(fed, begin(fed, start()))
     assert np.isnan(record.loss)
     assert all(torch.equal(state.server.z[name], value) for name, value in start().items())
 
@@ -126,7 +126,7 @@ def test_one_step_of_everybody_is_a_large_batch_step_on_all_pairs(client_weight,
         for j in torch.nonzero(y == 0).flatten():
             total = total + weight[i] * weight[j] * F.softplus(-(h[i] - h[j]))
     gradient = torch.autograd.grad(total, list(z.values()))
-    state, _ = advance(fed, state, start())
+    state, _ = advance(fed, state)
     for (name, value), g in zip(z.items(), gradient, strict=True):
         # Irrational shares (sqrt) are met to one draw in `passive`.
         tolerance = 1e-12 if client_weight != "sqrt" else 2e-3
@@ -146,7 +146,7 @@ def test_the_balances_are_the_same_update_to_first_order():
                 balance=balance,
                 schedule={"eta": eta, "steps": 4, "cycles": 1},
             )
-            state, _ = advance(fed, begin(fed, start()), start())
+            state, _ = advance(fed, begin(fed, start()))
             ends.append(state.server.z["u"])
         difference.append((ends[0] - ends[1]).norm().item())
     assert difference[0] > 0
@@ -159,7 +159,7 @@ def test_records_follow_cycles_groups_and_stages():
         Cyclic(2),
         schedule={"cycles": 3, "stage_cycles": 1, "growth": 2.0, "decay": 0.5},
     )
-    seen = [record[:6] for _, record in rounds(fed, begin(fed, start()), start())]
+    seen = [record[:6] for _, record in rounds(fed, begin(fed, start()))]
     sizes = [len(group) for group in fed.roster.groups]
     assert sorted(sizes) == [2, 3]
     assert seen == [  # round, cycle, stage, group, clients, η
@@ -183,7 +183,7 @@ def test_the_memory_of_the_moving_average_is_counted_in_cycles():
         schedule={"cycles": 3, "stage_cycles": 1},
     )
     expected = torch.zeros_like(start()["u"])
-    for state, record in rounds(fed, begin(fed, start()), start()):
+    for state, record in rounds(fed, begin(fed, start())):
         share = 1 / min(record.round, 3)
         expected = (1 - share) * expected + share * state.server.z["u"]
         torch.testing.assert_close(state.averaged.z["u"], expected, rtol=1e-12, atol=1e-12)
@@ -194,7 +194,7 @@ def test_the_anchor_moves_with_the_stage_and_not_before():
         LocalSGDA(apply, CrossEntropy(), gamma=1.0), schedule={"cycles": 4, "stage_cycles": 2, "decay": 0.5}
     )
     anchors, iterates = [], [start()["u"]]
-    for state, _ in rounds(fed, begin(fed, start()), start()):
+    for state, _ in rounds(fed, begin(fed, start())):
         anchors.append(state.server.anchor["u"])
         iterates.append(state.server.z["u"])
     expected = [iterates[0], iterates[0], iterates[2], iterates[2]]
@@ -205,4 +205,4 @@ def test_a_client_without_rows_is_named_when_its_turn_comes():
     fed = federation(LocalSGDA(apply, CrossEntropy()), counts=((3, 3), (0, 0), (3, 3)))
     state = begin(fed, start())
     with pytest.raises(InputError, match="'1' has no training rows"):
-        advance(fed, state, start())
+        advance(fed, state)

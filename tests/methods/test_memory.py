@@ -40,7 +40,7 @@ class RollCall:
     def server_init(self, params):
         return Server(params, torch.zeros(0, 3, dtype=torch.float64))
 
-    def memory_init(self, params):
+    def memory_init(self, z):
         return {"times": torch.zeros((), dtype=torch.int64), "total": torch.zeros(2, dtype=torch.float64)}
 
     def broadcast(self, s):
@@ -96,7 +96,7 @@ EVERY = [Cyclic(3), Cyclic(3, per_round=1), Uniform(2), Full()]
 def run(fed, state=None, until=None):
     state = begin(fed, START) if state is None else state
     while state.round < (until or fed.rounds):
-        state, _ = advance(fed, state, START)
+        state, _ = advance(fed, state)
     return state
 
 
@@ -163,7 +163,7 @@ def test_memory_survives_a_checkpoint_at_any_round(participation, tmp_path):
 def test_a_round_changes_nobody_elses_memory():
     fed = federation()
     state = run(fed, until=4)
-    after, _ = advance(fed, state, START)
+    after, _ = advance(fed, state)
     active = set(fed.roster.select(4)[0].tolist())
     for client, memory in state.memory.items():
         same = torch.equal(memory["total"], after.memory[client]["total"])

@@ -42,7 +42,7 @@ def federation(refresh, participation, counts=COUNTS, **settings):
 def states(fed):
     state, seen = begin(fed, START), []
     while state.round < fed.rounds:
-        state, _ = advance(fed, state, START)
+        state, _ = advance(fed, state)
         seen.append(state)
     return seen
 

@@ -38,7 +38,7 @@ def fast(fed, start):
     params = {name: torch.tensor(value) for name, value in start.items()}
     state, seen = begin(fed, params), []
     for _ in range(ROUNDS):
-        state, _ = advance(fed, state, params)
+        state, _ = advance(fed, state)
         seen.append(state.server)
     return seen
 
@@ -195,7 +195,7 @@ def test_weight_decay_pulls_the_model(data):
         fed = Federation(method, data, Full(), Stagewise(eta=ETA, steps=1, cycles=2), batch=BATCH, seed=SEED)
         state = begin(fed, start)
         for _ in range(2):  # the first only fills the pools
-            state, _ = advance(fed, state, start)
+            state, _ = advance(fed, state)
         ends.append(state.server.z)
     for name, value in start.items():
         np.testing.assert_allclose(ends[1][name] - ends[0][name], -ETA * decay * value, rtol=1e-10)

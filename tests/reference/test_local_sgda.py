@@ -40,7 +40,7 @@ def fast(fed, start, rounds):
     params = {name: torch.tensor(value) for name, value in start.items()}
     state, seen = begin(fed, params), []
     for _ in range(rounds):
-        state, _ = advance(fed, state, params)
+        state, _ = advance(fed, state)
         seen.append((state.server.z, state.averaged.z))
     return seen
 
@@ -281,7 +281,7 @@ def test_weight_decay_pulls_the_model_and_not_the_auc_variables(data):
         fed = Federation(method, data, Full(), Stagewise(eta=ETA, steps=1, cycles=1), batch=BATCH, seed=SEED)
         state = begin(fed, start)
         away = {name: value + 0.5 for name, value in state.server.z.items()}  # no variable at 0
-        state, _ = advance(fed, state._replace(server=state.server._replace(z=away)), start)
+        state, _ = advance(fed, state._replace(server=state.server._replace(z=away)))
         ends.append(state.server.z)
     plain, decayed = ends
     for name in plain:

@@ -89,7 +89,7 @@ def begin(fed: Federation, params: Tree) -> RunState:
     return RunState(0, server, {}, averaging.start(server.z), ledger)
 
 
-def advance(fed: Federation, state: RunState, params_like: Tree) -> tuple[RunState, RoundRecord]:
+def advance(fed: Federation, state: RunState) -> tuple[RunState, RoundRecord]:
     """One round."""
     length = fed.roster.cycle_length
     cycle, group = divmod(state.round, length)
@@ -100,7 +100,7 @@ def advance(fed: Federation, state: RunState, params_like: Tree) -> tuple[RunSta
     knobs = _knobs(fed, state, stage, server)
     cohort = fed.weighting.cohort(fed.roster, state.round)
     draws = Draws(fed.data, cohort, fed.method.draw, stage.steps, fed.batch, fed.seed, state.round)
-    memory = [state.memory.get(int(i)) or fed.method.memory_init(params_like) for i in cohort.clients]
+    memory = [state.memory.get(int(i)) or fed.method.memory_init(server.z) for i in cohort.clients]
     ledger = state.ledger.copy()
     aggregate, kept, loss = fed.transport.exchange(
         fed.method, server, memory, draws, cohort, knobs, fed.seed, ledger
@@ -114,10 +114,10 @@ def advance(fed: Federation, state: RunState, params_like: Tree) -> tuple[RunSta
     return RunState(state.round + 1, server, memories, averaged, ledger), record
 
 
-def rounds(fed: Federation, state: RunState, params_like: Tree) -> Iterator[tuple[RunState, RoundRecord]]:
+def rounds(fed: Federation, state: RunState) -> Iterator[tuple[RunState, RoundRecord]]:
     """All rounds from a state to the end of the schedule."""
     while state.round < fed.rounds:
-        state, record = advance(fed, state, params_like)
+        state, record = advance(fed, state)
         yield state, record
 
 

@@ -105,8 +105,8 @@ class Method(Protocol):
     def server_init(self, params: Tree) -> Any:
         """S: the server's state; its field `z` is the iterate (model and the objective's own variables)."""
 
-    def memory_init(self, params: Tree) -> Tree:
-        """C: what a client keeps between rounds (a control variate); {} for nothing."""
+    def memory_init(self, z: Tree) -> Tree:
+        """C: what a client keeps between rounds (a control variate, shaped like z); {} for nothing."""
 
     def broadcast(self, s: Any) -> Any:
         """D: exactly what travels down to every client of the cohort."""

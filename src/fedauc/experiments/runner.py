@@ -142,7 +142,7 @@ def train(
     watch.begin(f"{config.method} · seed {config.seed}", fed.rounds, state.round)
     try:
         with _threads(config, params), _MetricsFile(out, state.round) as log:
-            for now, record in rounds(fed, state, params):
+            for now, record in rounds(fed, state):
                 state = now
                 seconds = before + time.monotonic() - start
                 score = None

@@ -100,7 +100,7 @@ class ActivePassive:
         empty = Scores(like.new_zeros(0), like.new_zeros(0), like.new_zeros(0, dtype=torch.int64))
         return Server(params, dict.fromkeys(CLASSES, empty), dict.fromkeys(CLASSES, empty))
 
-    def memory_init(self, params: Tree) -> Tree:
+    def memory_init(self, z: Tree) -> Tree:
         return {}
 
     def broadcast(self, s: Server) -> Broadcast:

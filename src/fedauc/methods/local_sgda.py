@@ -68,7 +68,7 @@ class LocalSGDA:
         like = next(iter(params.values()))
         return self.server_stage(Server(params | self.objective.variables(like), {}))
 
-    def memory_init(self, params: Tree) -> Tree:
+    def memory_init(self, z: Tree) -> Tree:
         return {}
 
     def broadcast(self, s: Server) -> Server:
