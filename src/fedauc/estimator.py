@@ -16,11 +16,11 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from fedauc.core import rng
+from fedauc.data.columns import clean_column
 from fedauc.data.federated import FederatedData
 from fedauc.data.partition import by_column
 from fedauc.data.preprocess import Preprocessor, fit_federated
 from fedauc.data.split import stratified_split
-from fedauc.data.table import clean_column
 from fedauc.errors import InputError
 from fedauc.experiments import runner
 from fedauc.experiments.config import Config

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedauc.data.table import Table, from_frame, read_features, read_frame, read_table
+from fedauc.data.files import read_frame
+from fedauc.data.table import Table, from_frame, read_features, read_table
 from fedauc.errors import InputError
 
 SMALL = "site,age,died\na,50,0\na,61,1\nb,47,0\nb,,1\n"

@@ -27,7 +27,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from fedauc.data.table import as_text
+from fedauc.data.columns import as_text
 from fedauc.errors import InputError, nearest
 
 Kind = Literal["numeric", "unsure", "identifier", "categorical"]

@@ -2,34 +2,23 @@
 
 Everything a data scientist can get wrong here ends in an `InputError` of one sentence that names the
 file, the column, the line (CSV, the header is line 1) or row (Parquet, counted from 1), or the client.
-After reading, a feature column is either numeric (a NumPy dtype, NaN where missing; dates are days since
-1970, booleans are 0 and 1) or categorical (pandas ``category`` of strings, missing as NaN).
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
 import re
-import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
+from fedauc.data.columns import MISSING_MARKERS, Where, as_text, clean_column
+from fedauc.data.files import no_duplicates, place, read_frame
 from fedauc.errors import InputError, nearest
 
-CSV_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
-PARQUET_SUFFIXES = (".parquet", ".pq")
-MISSING_MARKERS = frozenset([
-    "", "NA", "na", "N/A", "n/a", "#N/A", "<NA>", "nan", "NaN", "NAN", "null", "NULL", "None", "NONE",
-    "?", "-",
-])  # fmt: skip
 MISSING_CLIENT = "(missing)"
 SMALL_CLIENT = "(small)"
 ONE_CLIENT = "all"
@@ -38,12 +27,8 @@ KNOWN_LABELS = (
     ("0", "1"), ("-1", "1"), ("false", "true"), ("f", "t"), ("no", "yes"), ("n", "y"),
     ("negative", "positive"), ("neg", "pos"), ("-", "+"), ("absent", "present"),
 )  # fmt: skip
-NUMBER_SHARE = 0.9
-_ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?")
 
 SmallClients = Literal["error", "merge", "keep"]
-Where = Callable[[int], str]
-"""From a row's position to where the user finds it: ``icu.csv, line 12``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,39 +52,6 @@ class Table:
         order = None if self.order is None else self.order.iloc[index].reset_index(drop=True)
         features = self.features.iloc[index].reset_index(drop=True)
         return replace(self, features=features, y=self.y[index], client=self.client[index], order=order)
-
-
-def read_frame(path: str | Path, *, text: Collection[str] = ()) -> pd.DataFrame:
-    """The table in one CSV (``,`` ``;`` or tab separated, also gzipped) or Parquet file, as it stands.
-
-    Columns named in `text` keep their exact text (a CSV's ``007`` stays ``007``). An unnamed first
-    column that only counts the rows, as pandas and R write it, is left out.
-    """
-    path = Path(path)
-    name = path.name.lower()
-    if not path.exists():
-        raise InputError(f"The file {path} does not exist.")
-    if path.is_dir():
-        raise InputError(f"{path} is a folder, and a CSV or Parquet file is needed.")
-    if not name.endswith(CSV_SUFFIXES + PARQUET_SUFFIXES):
-        kinds = ", ".join(CSV_SUFFIXES + PARQUET_SUFFIXES)
-        raise InputError(f"The file {path} has a suffix that is not one of {kinds}.")
-    try:
-        if path.stat().st_size == 0:
-            raise InputError(f"The file {path} is empty.")
-        frame = _read_csv(path, text) if name.endswith(CSV_SUFFIXES) else _read_parquet(path)
-    except InputError:
-        raise
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"The file {path} is not UTF-8 text: {error.reason} at byte {error.start}."
-        ) from error
-    except (OSError, EOFError, zlib.error, csv.Error, pa.ArrowException, ValueError) as error:
-        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        raise InputError(f"The file {path} cannot be read: {reason}.") from error
-    if frame.empty:
-        raise InputError(f"The file {path} has no rows.")
-    return frame
 
 
 def read_table(
@@ -133,7 +85,7 @@ def read_table(
 
     def where(row: int) -> str:
         which = int(np.searchsorted(starts, row, side="right")) - 1
-        return _place(files[which], row - int(starts[which]))
+        return place(files[which], row - int(starts[which]))
 
     shown = [str(file) for file in files[:3]] + ([f"{len(files) - 3} more"] if len(files) > 3 else [])
     return _build(
@@ -167,7 +119,7 @@ def from_frame(
 ) -> Table:
     """The same as `read_table` for a data frame that is already in memory."""
     frame = frame.reset_index(drop=True).rename(columns=str)
-    _no_duplicates(list(frame.columns), source)
+    no_duplicates(list(frame.columns), source)
     if frame.empty:
         raise InputError(f"{source} has no rows.")
     return _build(
@@ -202,138 +154,9 @@ def read_features(
         return None if categorical is None else "categorical" if name in categorical else "numeric"
 
     cleaned = {
-        name: clean_column(frame[name], lambda row: _place(Path(path), row), kind(name)) for name in columns
+        name: clean_column(frame[name], lambda row: place(Path(path), row), kind(name)) for name in columns
     }
     return pd.DataFrame(cleaned, index=frame.index, copy=False)
-
-
-def as_text(value: Any) -> str:
-    """A value as text, the same for 1, 1.0 and '1'."""
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return str(value).strip()
-
-
-def clean_column(
-    column: pd.Series, where: Where, kind: Literal["numeric", "categorical"] | None = None
-) -> np.ndarray | pd.Categorical:
-    """One feature column as numbers or as a categorical of strings.
-
-    The kind is found from the values unless given: numeric and boolean types, dates, and text of which
-    every value that is not missing is a number or an ISO date are numbers. Text of which at least 90 %
-    are numbers or dates is taken for a damaged numeric column: an error that names the first bad value.
-    """
-    dtype = column.dtype
-    if kind != "categorical":
-        if pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype):
-            return _finite(_plain(column), column.name, where)
-        if pd.api.types.is_timedelta64_dtype(dtype):
-            return np.asarray(column.dt.total_seconds() / 86400, dtype=np.float64)
-        if pd.api.types.is_datetime64_any_dtype(dtype):
-            return _days(column)
-    try:
-        codes, uniques = pd.factorize(column)
-    except TypeError as error:
-        raise InputError(
-            f"The column {column.name!r} ({where(0)}) holds lists or other nested values, which are not "
-            f"features; leave it out with --drop {column.name}."
-        ) from error
-    texts = [as_text(value) for value in np.asarray(uniques, dtype=object)]
-    present = np.array([text not in MISSING_MARKERS for text in texts], dtype=bool)
-    if kind != "categorical":
-        values = _numbers(column.name, codes, texts, present, where, strict=kind == "numeric")
-        if values is not None:
-            return _finite(values, column.name, where)
-    levels = sorted({text for text, there in zip(texts, present, strict=True) if there})
-    position = {text: i for i, text in enumerate(levels)}
-    lookup = np.array([position.get(text, -1) for text in texts] + [-1], dtype=np.int32)
-    return pd.Categorical.from_codes(lookup[codes], categories=pd.Index(levels, dtype=object))
-
-
-# ---------------------------------------------------------------------------------------------- files
-
-
-def _open_text(path: Path) -> TextIO:
-    if path.name.lower().endswith(".gz"):
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-    return open(path, encoding="utf-8-sig", newline="")
-
-
-def _sniff(path: Path) -> tuple[str, str]:
-    """Separator and decimal mark of a CSV file, from its beginning."""
-    with _open_text(path) as stream:
-        head = stream.read(1 << 16)
-    header = re.sub(r'"[^"]*"', "", head.lstrip().split("\n", 1)[0])
-    separator = max(",;\t", key=header.count)
-    comma = separator != "," and re.search(r"(?:^|[;\t])-?\d+,\d+(?=[;\t\r\n])", head, re.MULTILINE)
-    point = re.search(r"(?:^|[;\t])-?\d+\.\d+(?=[;\t\r\n])", head, re.MULTILINE)
-    return separator, "," if comma and not point else "."
-
-
-def _read_csv(path: Path, text: Collection[str]) -> pd.DataFrame:
-    separator, decimal = _sniff(path)
-    with _open_text(path) as stream:
-        rows = csv.reader(stream, delimiter=separator, skipinitialspace=True)
-        filled = (row for row in rows if any(map(str.strip, row)))
-        header = [name.strip() for name in next(filled, [])]
-        width = len(next(filled, []))
-    if not header:
-        raise InputError(f"The file {path} is empty.")
-    if width > len(header):  # pandas would take the first column for row names
-        raise InputError(f"The first row of {path} has {width} values, and its header {len(header)} names.")
-    _no_duplicates([name for name in header if name], str(path))
-    names = [name or f"Unnamed: {i}" for i, name in enumerate(header)]
-    frame = pd.read_csv(
-        path,
-        sep=separator,
-        decimal=decimal,
-        header=0,
-        names=names,
-        dtype={name: str for name in text if name in names},
-        encoding="utf-8-sig",
-        skipinitialspace=True,
-        low_memory=False,
-    )
-    empty = [
-        name for name, given in zip(names, header, strict=True) if not given and frame[name].isna().all()
-    ]
-    if len(frame):
-        frame = frame.drop(columns=empty)  # a separator at the end of each line
-    if not header[0] and names[0] in frame and pd.api.types.is_integer_dtype(frame[names[0]]):
-        counted = frame[names[0]].to_numpy() - np.arange(len(frame))
-        if len(frame) and counted[0] in (0, 1) and (counted == counted[0]).all():
-            frame = frame.drop(columns=names[0])
-    return frame
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    _no_duplicates(pq.read_schema(path).names, str(path))
-    frame = pd.read_parquet(path)
-    if not isinstance(frame.index, pd.RangeIndex):
-        frame = frame.reset_index(drop=frame.index.names == [None])
-    return frame.rename(columns=str)
-
-
-def _no_duplicates(names: Sequence[str], source: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InputError(f"{source} has two columns named {name!r}.")
-        seen.add(name)
-
-
-def _place(path: Path, row: int) -> str:
-    """Where the row at this position stands in its file."""
-    if not path.name.lower().endswith(CSV_SUFFIXES):
-        return f"{path}, row {row + 1}"
-    with _open_text(path) as stream:
-        reader = csv.reader(stream, delimiter=_sniff(path)[0], skipinitialspace=True)
-        records = (reader.line_num for fields in reader if fields and (len(fields) > 1 or fields[0].strip()))
-        for position, line in enumerate(records):
-            if position == row + 1:
-                return f"{path}, line {line}"
-    return f"{path}, row {row + 1}"
 
 
 def _same_columns(
@@ -358,9 +181,6 @@ def _client_names(files: Sequence[Path]) -> list[str]:
                 f"The files {files[stems.index(stem)]} and {files[position]} are both the client {stem!r}."
             )
     return stems
-
-
-# ------------------------------------------------------------------------------------------- building
 
 
 def _build(
@@ -539,71 +359,3 @@ def _order(column: pd.Series, where: Where) -> pd.Series:
         )
     plain = np.asarray(values, dtype=object) if isinstance(values, pd.Categorical) else values
     return pd.Series(plain, name=column.name)
-
-
-# ------------------------------------------------------------------------------------------- numbers
-
-
-def _plain(column: pd.Series) -> np.ndarray:
-    """A numeric or boolean column with a NumPy dtype: integers stay integers where nothing is missing."""
-    dtype = column.dtype
-    if isinstance(dtype, np.dtype):
-        return column.to_numpy(np.int8) if dtype.kind == "b" else column.to_numpy()
-    if column.isna().any() or pd.api.types.is_float_dtype(dtype):
-        return column.to_numpy(np.float64, na_value=np.nan)
-    if pd.api.types.is_bool_dtype(dtype):
-        return column.to_numpy(np.int8)
-    return column.to_numpy(np.int64)
-
-
-def _days(values: Any) -> np.ndarray:
-    stamps = pd.DatetimeIndex(pd.to_datetime(values, utc=True, errors="coerce"))
-    return np.asarray((stamps - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1), dtype=np.float64)
-
-
-def _finite(values: np.ndarray, name: Any, where: Where) -> np.ndarray:
-    if values.dtype.kind == "f" and len(values):
-        infinite = np.isinf(values)
-        if infinite.any():
-            row = int(np.flatnonzero(infinite)[0])
-            raise InputError(f"The column {name!r} has the infinite value {values[row]} at {where(row)}.")
-    return values
-
-
-def _numbers(
-    name: Any, codes: np.ndarray, texts: list[str], present: np.ndarray, where: Where, strict: bool
-) -> np.ndarray | None:
-    """The numbers or days that a text column holds; None where it holds neither.
-
-    `texts` are the distinct values, `codes` say which of them (-1: missing) each row has.
-    """
-    rows = np.bincount(codes[codes >= 0], minlength=len(texts))
-    total = int(rows[present].sum())
-    if total == 0:
-        return np.full(len(codes), np.nan)
-    if {text.lower() for text, there in zip(texts, present, strict=True) if there} <= {"true", "false"}:
-        values = np.array([float(text.lower() == "true") for text in texts])
-        what = "a number"
-    elif (
-        sum(rows[i] for i in np.flatnonzero(present) if _ISO_DATE.fullmatch(texts[i])) >= NUMBER_SHARE * total
-    ):
-        dates = [text if _ISO_DATE.fullmatch(text) else None for text in texts]
-        values = _days(
-            pd.to_datetime(pd.Series(dates, dtype=object), utc=True, format="ISO8601", errors="coerce")
-        )
-        what = "a date"
-    else:
-        values = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64)
-        what = "a number"
-    values = np.where(present, values, np.nan)
-    bad = present & np.isnan(values)
-    good = total - int(rows[bad].sum())
-    if bad.any():
-        if good < NUMBER_SHARE * total and not strict:
-            return None
-        row = int(np.flatnonzero(np.append(bad, False)[codes])[0])
-        raise InputError(
-            f"The column {name!r} has {texts[codes[row]]!r} at {where(row)}, which is not {what} as its "
-            f"other values are; correct it, or leave the column out with --drop {name}."
-        )
-    return np.append(values, np.nan)[codes]
