@@ -181,15 +181,14 @@ def _split(raw: _Raw, settings: DataSettings, seed: int) -> tuple[_Rows, _Rows, 
     if raw.test is not None and settings.source and valid_share == DataSettings.valid_fraction:
         valid_share = PUBLISHED_VALID
     test_share = 0.0 if raw.test is not None else settings.test_fraction
-    fractions = (1 - valid_share - test_share, valid_share, test_share)
-    if raw.main.order is not None:
-        parts = ordered_split(raw.main.order, raw.main.y, fractions)
+    if valid_share == test_share == 0:
+        assert raw.valid is not None and raw.test is not None
+        train, valid, test = raw.main, raw.valid, raw.test
     else:
-        client = raw.main.client if raw.main.client is not None else np.zeros(len(raw.main.y), dtype=np.int64)
-        parts = stratified_split(raw.main.classes, client, fractions, rng.generator(seed, rng.SPLIT))
-    train = raw.main if len(parts[0]) == len(raw.main.y) else raw.main.take(parts[0])
-    valid = raw.valid if raw.valid is not None else raw.main.take(parts[1])
-    test = raw.test if raw.test is not None else raw.main.take(parts[2])
+        parts = _split_index(raw.main, (1 - valid_share - test_share, valid_share, test_share), seed)
+        train = raw.main.take(parts[0])
+        valid = raw.valid if raw.valid is not None else raw.main.take(parts[1])
+        test = raw.test if raw.test is not None else raw.main.take(parts[2])
     for name, part in (("validation", valid), ("test", test)):
         if len(np.unique(part.y)) < 2:
             raise InputError(
@@ -197,6 +196,16 @@ def _split(raw: _Raw, settings: DataSettings, seed: int) -> tuple[_Rows, _Rows, 
                 f" measured; give more rows or a larger share (data.{name[:5]}_fraction)."
             )
     return train, valid, test
+
+
+def _split_index(
+    rows: _Rows, fractions: tuple[float, float, float], seed: int
+) -> tuple[NDArray[np.int64], ...]:
+    """Rows of each part: by the order of a column, or by client and class."""
+    if rows.order is not None:
+        return ordered_split(rows.order, rows.y, fractions)
+    client = rows.client if rows.client is not None else np.zeros(len(rows.y), dtype=np.int64)
+    return stratified_split(rows.classes, client, fractions, rng.generator(seed, rng.SPLIT))
 
 
 def _made_rare(rows: _Rows, settings: DataSettings, seed: int) -> _Rows:
