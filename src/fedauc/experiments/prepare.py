@@ -181,8 +181,7 @@ def _split(raw: _Raw, settings: DataSettings, seed: int) -> tuple[_Rows, _Rows, 
     if raw.test is not None and settings.source and valid_share == DataSettings.valid_fraction:
         valid_share = PUBLISHED_VALID
     test_share = 0.0 if raw.test is not None else settings.test_fraction
-    if valid_share == test_share == 0:
-        assert raw.valid is not None and raw.test is not None
+    if raw.valid is not None and raw.test is not None:
         train, valid, test = raw.main, raw.valid, raw.test
     else:
         parts = _split_index(raw.main, (1 - valid_share - test_share, valid_share, test_share), seed)
