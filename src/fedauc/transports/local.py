@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from fedauc.core.ledger import Ledger, sizes
 from fedauc.core.method import Aggregate, Cohort, Gathered, Knobs, Method, Pool, Upload
 from fedauc.core.tree import Tree, nbytes
 from fedauc.data.federated import Draws
+from fedauc.transports.trace import Replay
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,12 @@ class LocalTransport:
     mode: Literal["vmap", "loop"] = "vmap"
     chunk: int = 256
     """At most so many clients at once, which bounds the memory of large cohorts."""
+    record_after: int = 50
+    """Local steps after which the vectorised step is recorded and replayed without Python in between."""
+    steps: dict[int, tuple[Method, Replay]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """The vectorised steps of the methods that were run; each keeps its method alive."""
 
     def exchange(
         self,
@@ -89,7 +96,7 @@ class LocalTransport:
         local = over(lambda _, d, o, c: method.client_init(d, o, c), (0, None, 0, 0))(
             each, down, own, stacked
         )
-        step = over(method.client_step, (0, 0, None))
+        step = self._step(method) if self.mode == "vmap" else _single(method.client_step, (0, 0, None))
         outs: list[Tree] = []
         for t in range(knobs.steps):
             local, out = step(local, draws.step(t, part), knobs.eta)
@@ -98,6 +105,14 @@ class LocalTransport:
         finish = over(lambda d, l, c, o: method.client_finish(d, l, c, o, knobs), (None, 0, 0, 0))
         upload, new = finish(down, local, stacked, stacked_outs)
         return upload, new, stacked_outs
+
+    def _step(self, method: Method) -> Replay:
+        if id(method) not in self.steps:
+            self.steps[id(method)] = (
+                method,
+                Replay(_vmap(method.client_step, (0, 0, None)), self.record_after),
+            )
+        return self.steps[id(method)][1]
 
 
 def _vmap(fn: Callable[..., Any], dims: tuple[int | None, ...]) -> Callable[..., Any]:
