@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pandas as pd
@@ -211,6 +213,82 @@ def test_missing_feature_at_prediction_is_named(fedauc, tmp_path):
     code, _, err = fedauc("predict", run, "--data", tmp_path / "new.csv", "--out", tmp_path / "s.csv")
     assert code == 2
     assert "'amount'" in err
+
+
+def test_scores_never_overwrite_the_rows_they_are_of(fedauc, tmp_path):
+    run = tmp_path / "run"
+    path = claims_csv(tmp_path)
+    fedauc("train", "--data", path, "--label", "fraud", "--client", "state", "--out", run, *QUICK)
+    before = path.read_bytes()
+    code, _, err = fedauc("predict", run, "--data", path, "--out", path)
+    assert code == 2
+    assert "another name" in err
+    assert path.read_bytes() == before
+
+
+def test_a_refused_setting_leaves_nothing_that_blocks_the_next_try(fedauc, tmp_path):
+    args = (
+        "train",
+        "--data",
+        claims_csv(tmp_path),
+        "--label",
+        "fraud",
+        "--client",
+        "state",
+        "--out",
+        tmp_path / "r",
+    )
+    for wrong in ("groups=99", "model=cnn"):
+        assert fedauc(*args, *QUICK, "--set", wrong)[0] == 2
+        assert not (tmp_path / "r").exists()
+    assert fedauc(*args, *QUICK)[0] == 0
+
+
+def test_a_place_that_cannot_be_written_is_named(fedauc, tmp_path):
+    (tmp_path / "file").write_text("here already")
+    path = claims_csv(tmp_path)
+    out = tmp_path / "file" / "run"
+    code, _, err = fedauc(
+        "train", "--data", path, "--label", "fraud", "--client", "state", "--out", out, *QUICK
+    )
+    assert code == 2
+    assert "cannot be used" in err
+
+
+@pytest.mark.parametrize("more", [["--jobs", "0"], ["--seeds", "0"], ["--seed", "-1"]])
+def test_impossible_numbers_are_refused(fedauc, tmp_path, more):
+    args = (
+        "compare",
+        "--data",
+        claims_csv(tmp_path),
+        "--label",
+        "fraud",
+        "--client",
+        "state",
+        "--out",
+        tmp_path / "c",
+    )
+    code, _, err = fedauc(*args, *more)
+    assert code == 2
+    assert more[0] in err
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_says_how_to_go_on(tmp_path):
+    command = [
+        sys.executable, "-m", "fedauc", "train", "--data", claims_csv(tmp_path), "--label", "fraud",
+        "--client", "state", "--out", tmp_path / "run", "--set", "cycles=5000",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "run/checkpoint.safetensors").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--resume" in err
 
 
 @pytest.mark.slow

@@ -11,10 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fedauc.errors import InputError, nearest
-from fedauc.progress import human_bytes, watch_on
+from fedauc.version import installed
 
 app = typer.Typer(
-    help="Federated learning for rare events: one classifier across organisations, maximising AUC.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -83,14 +82,14 @@ def train(
     """Train one classifier across the clients of a table."""
     from fedauc.experiments import runner
     from fedauc.experiments.config import Config
+    from fedauc.progress import human_bytes, watch_on
 
     overrides = _overrides(locals())
     config = Config.resolve(method, overrides | {"seed": seed})
     folder = out or Path("runs") / f"{method}-seed-{seed}"
     result = runner.run(config, folder, resume=resume, watch=watch_on(err_console, quiet))
     low, high = result["test_auc_ci"]
-    for note in result["data"]["notes"]:
-        err_console.print(f"note: {note}", style="dim", markup=False)
+    _print_notes(result["data"]["notes"])
     out_console.print(
         f"{method}: test AUC {result['test_auc']:.4f} (95 % {low:.4f} to {high:.4f}), validation AUC"
         f" {result['valid_auc']:.4f} at round {result['best_round']} of {result['rounds']},"
@@ -128,10 +127,12 @@ def compare(
 ) -> None:
     """Compare methods on the same splits and seeds, with each client alone and the pooled data beside."""
     from fedauc.experiments import compare as comparison
+    from fedauc.progress import watch_on
     from fedauc.report import write_report
 
-    if seeds < 1:
-        raise InputError("--seeds must be at least 1.")
+    for name, value in (("seeds", seeds), ("jobs", jobs)):
+        if value < 1:
+            raise InputError(f"--{name} must be at least 1.")
     overrides = _overrides(locals())
     names = [name.strip() for name in methods.split(",") if name.strip()]
     folder = out or Path("runs") / "compare"
@@ -146,6 +147,7 @@ def compare(
         watch=watch_on(err_console, quiet),
     )
     page = write_report([folder], folder / "report.html")
+    _print_notes(content["data"]["notes"])
     _print_comparison(content)
     out_console.print(f"report: {page}", highlight=False, markup=False)
 
@@ -161,6 +163,8 @@ def predict(
 
     if out.suffix not in (".csv", ".parquet"):
         raise InputError(f"--out {out} must end in .csv or .parquet.")
+    if out.resolve() == data.resolve():
+        raise InputError(f"--out {out} is the file to score; the scores need another name.")
     scores = Predictor.load(run).predict_file(data)
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix == ".csv":
@@ -224,13 +228,37 @@ def datasets() -> None:
 def main() -> None:
     """Entry point: what the user got wrong is one sentence and exit code 2."""
     try:
-        app(standalone_mode=True)
+        app()
     except InputError as error:
-        err_console.print(f"fedauc: {error}", style="bold red", highlight=False, markup=False)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        err_console.print("fedauc: interrupted; the same command with --resume goes on.", highlight=False)
-        sys.exit(130)
+        _fail(str(error))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _fail(f"{error.filename} cannot be used: {error.strerror}.")
+    except SystemExit as stop:
+        if stop.code == 130:  # Ctrl-C, which typer turns into an exit
+            err_console.print("fedauc: interrupted; the same command with --resume goes on.", highlight=False)
+        raise
+
+
+def _fail(sentence: str) -> None:
+    err_console.print(f"fedauc: {sentence}", style="bold red", highlight=False, markup=False)
+    sys.exit(2)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        out_console.print(f"fedauc {installed('fedauc')}", highlight=False)
+        raise typer.Exit()
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Federated learning for rare events: one classifier across organisations, maximising AUC."""
 
 
 def _overrides(options: dict[str, Any]) -> dict[str, Any]:
@@ -240,8 +268,14 @@ def _overrides(options: dict[str, Any]) -> dict[str, Any]:
 
     found: dict[str, Any] = {"device": _device(options["device"])}
     data = options["data"] or []
+    if options["seed"] < 0:
+        raise InputError(f"--seed {options['seed']} must not be negative.")
     if len(data) == 1 and data[0] in SOURCES and not Path(data[0]).exists():
         found["data.source"] = data[0]
+        if options["label"] or options["client"]:
+            raise InputError(
+                f"The data set {data[0]} knows its label and clients: leave --label and --client out."
+            )
     elif len(data) == 1 and not Path(data[0]).suffix and not Path(data[0]).exists():
         raise InputError(f"--data {data[0]} is neither a file nor a data set.{nearest(data[0], SOURCES)}")
     else:
@@ -265,6 +299,11 @@ def _device(name: str) -> str:
     return name
 
 
+def _print_notes(notes: list[str]) -> None:
+    for note in notes:
+        err_console.print(f"note: {note}", style="dim", markup=False, highlight=False)
+
+
 def _print_list(rows: list[tuple[str, str]]) -> None:
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
@@ -272,6 +311,8 @@ def _print_list(rows: list[tuple[str, str]]) -> None:
 
 
 def _print_comparison(content: dict[str, Any]) -> None:
+    from fedauc.progress import human_bytes
+
     table = Table("method", "test AUC", "validation", "rounds", "traffic", "seconds", box=None)
     for row in sorted(content["rows"], key=lambda row: -row["test_auc"]):
         spread = "" if row["test_auc_std"] is None else f" ± {row['test_auc_std']:.4f}"

@@ -18,7 +18,9 @@ T = TypeVar("T")
 
 def add(a: Mapping[str, Tensor], b: Mapping[str, Tensor], scale: float | Tensor = 1.0) -> Tree:
     """a + scale · b, name by name; names that b does not have keep a's value."""
-    return {name: value + scale * b[name] if name in b else value for name, value in a.items()}
+    if isinstance(scale, Tensor):  # one pass over the memory
+        return {n: torch.addcmul(value, b[n], scale) if n in b else value for n, value in a.items()}
+    return {n: torch.add(value, b[n], alpha=scale) if n in b else value for n, value in a.items()}
 
 
 def sub(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Tree:

@@ -101,6 +101,7 @@ def run(
     if started:
         _same_config(out, config)
     prepared = prepared if prepared is not None else prepare(config.data, config.seed, config.device)
+    _built(config, prepared)  # what cannot work fails before anything is written
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "config.json", config.as_dict())
     trained = train(config, prepared, out=out, watch=watch)
@@ -123,8 +124,7 @@ def train(
 ) -> Trained:
     """The loop with validation and, given a folder, checkpoints and metrics.jsonl."""
     watch = watch or Silent()
-    model, params = models.init(config.component("model"), prepared.shape, config.seed, config.device)
-    fed = config.federation(prepared.train, model)
+    model, params, fed = _built(config, prepared)
     state = begin(fed, params)
     state.ledger.up({"setup: statistics": prepared.setup_up}, 0)
     state.ledger.down({"setup: preprocessing": prepared.setup_down}, 0)
@@ -160,6 +160,12 @@ def train(
     best = selection.choice
     calibration = Calibration.fit(_scores(model, best.z, prepared.valid), prepared.valid.y)
     return Trained(config, prepared, fed, model, best, state, seconds, calibration)
+
+
+def _built(config: Config, prepared: Prepared) -> tuple[Model, Tree, Federation]:
+    """The model, its start values and the federation."""
+    model, params = models.init(config.component("model"), prepared.shape, config.seed, config.device)
+    return model, params, config.federation(prepared.train, model)
 
 
 def summarise(trained: Trained) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from fedauc.core.ledger import Ledger, sizes
 from fedauc.core.method import Aggregate, Cohort, Gathered, Knobs, Method, Pool, Upload
 from fedauc.core.tree import Tree, nbytes
 from fedauc.data.federated import Draws
+from fedauc.transports.memory import keep_freed_memory
 from fedauc.transports.trace import Replay
 
 
@@ -50,6 +51,7 @@ class LocalTransport:
         ledger: Ledger,
     ) -> tuple[Aggregate, list[Tree], float]:
         """One round: send down, I local steps, collect; also the clients' new memory and the mean loss."""
+        keep_freed_memory()
         down = method.broadcast(server)
         own = method.address(server, cohort, knobs, seed)
         m = len(cohort.clients)

@@ -3,7 +3,8 @@
 `vmap(grad(step))` spends most of a small model's time in Python, in the layers that `torch.func` puts around
 every operation. They always end in the same plain tensor operations, so once a step has been taken often
 enough it is recorded (`make_fx`) and from then on only those operations are run: the same kernels in the same
-order, hence the same bits. No compiler is needed. Another shape is another recording.
+order, hence the same bits. No compiler is needed. Other shapes or strides (a round's first step sees the
+broadcast model, not copies of it) are another recording.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Recording(NamedTuple):
 
 
 class Replay:
-    """A function of tensors that is recorded after `after` calls with the same shapes."""
+    """A function of tensors that is recorded after `after` calls with the same shapes and strides."""
 
     def __init__(self, fn: Callable[..., Any], after: int) -> None:
         self.fn, self.after = fn, after
@@ -34,7 +35,7 @@ class Replay:
 
     def __call__(self, *args: Any) -> Any:
         flat, structure = tree_flatten(args)
-        shapes = (structure, *((t.shape, t.dtype, t.device) for t in flat))
+        shapes = (structure, *((t.shape, t.stride(), t.dtype, t.device) for t in flat))
         self.seen[shapes] = self.seen.get(shapes, 0) + 1
         if self.seen[shapes] <= self.after:
             return self.fn(*args)
