@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.image import imread
+from PIL import Image
 
 from fedauc.report import write_report
 
@@ -96,7 +96,9 @@ def test_phone_has_no_sideways_scrolling(pages: Path, tmp_path: Path, name: str)
 def test_picture_is_not_blank(pages: Path, tmp_path: Path, size: str) -> None:
     shot = tmp_path / "shot.png"
     browse(tmp_path, pages / "compare.html", f"--screenshot={shot}", f"--window-size={size}")
-    pixels = np.round(imread(shot)[..., :3] * 255).astype(int).reshape(-1, 3)
+    pixels = (
+        np.round(np.asarray(Image.open(shot).convert("RGB")) / 255[..., :3] * 255).astype(int).reshape(-1, 3)
+    )
     inked = (np.abs(pixels - pixels[0]).sum(axis=1) > 60).mean()
     assert 0.01 < inked < 0.6
     assert len(np.unique(pixels, axis=0)) > 100

@@ -39,6 +39,10 @@ class LocalTransport:
     )
     """The vectorised steps of the methods that were run; each keeps its method alive."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Recordings are made anew where a transport is unpickled."""
+        return type(self), (self.mode, self.chunk, self.record_after)
+
     def exchange(
         self,
         method: Method,
