@@ -19,6 +19,9 @@ from fedauc.core import rng
 from fedauc.core.method import Batch, Cohort, Draw
 from fedauc.errors import InputError
 
+AT_ONCE = 2**24
+"""Bytes up to which a round's rows are gathered at once."""
+
 
 @dataclass(frozen=True)
 class FederatedData:
@@ -80,17 +83,26 @@ class Draws:
             empty = cohort.clients[counts.sum(axis=1) == 0][0]
             raise InputError(f"client {data.names[empty]!r} has no training rows, so it cannot take part.")
         key = rng.fold(seed, rng.BATCH, round, cohort.clients)[:, None]
-        positions, self.weight = (_stratified if draw == "stratified" else _natural)(
+        positions, weight = (_stratified if draw == "stratified" else _natural)(
             counts, cohort.local, key, steps, batch
         )
         rows = data.order[data.start[cohort.clients][:, None] + positions]
         self.rows = rows.reshape(len(cohort.clients), steps, batch)
+        self.weight = torch.as_tensor(weight, dtype=data.x.dtype, device=data.x.device)
+        self.whole = self._gathered()
 
     def step(self, t: int, clients: slice = slice(None)) -> Batch:
         """The batches of local step t, with a leading client axis."""
-        x, y = self.data.gather(self.rows[clients, t])
-        weight = torch.as_tensor(self.weight[clients], dtype=x.dtype, device=x.device)
-        return Batch(x, y, weight)
+        if self.whole is None:
+            x, y = self.data.gather(self.rows[clients, t])
+        else:
+            x, y = (part[t, clients] for part in self.whole)
+        return Batch(x, y, self.weight[clients])
+
+    def _gathered(self) -> tuple[Tensor, Tensor] | None:
+        """All steps' rows in one gather [I, M, B, …], where they are small."""
+        size = self.rows.size * self.data.x[0].numel() * self.data.x.element_size()
+        return self.data.gather(self.rows.transpose(1, 0, 2)) if size <= AT_ONCE else None
 
 
 def _stratified(
