@@ -1,0 +1,1 @@
+"""How fast FedAUC is, and how it scales. `python -m benchmarks` and `python -m benchmarks scale`."""
