@@ -279,7 +279,9 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path):
         sys.executable, "-m", "fedauc", "train", "--data", claims_csv(tmp_path), "--label", "fraud",
         "--client", "state", "--out", tmp_path / "run", "--set", "cycles=5000",
     ]  # fmt: skip
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    # A shell's background job ignores SIGINT and hands that down; the user's terminal does not.
+    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
     deadline = time.monotonic() + 120
     while not (tmp_path / "run/checkpoint.safetensors").exists():
         assert process.poll() is None
