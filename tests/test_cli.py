@@ -282,13 +282,16 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path):
     # A shell's background job ignores SIGINT and hands that down; the user's terminal does not.
     heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "run/checkpoint.safetensors").exists():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    try:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "run/checkpoint.safetensors").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "--resume" in err
 
