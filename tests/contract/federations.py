@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedauc import models
 from fedauc.core.loop import Federation, RoundRecord, RunState, advance, begin
@@ -30,6 +31,20 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+class Spy:
+    """A method that is watched; everything is left to the method itself, in every phase of a round."""
+
+    def __init__(self, method, log=None):
+        self.method = method
+        self.log = log if log is not None else {}
+
+    def __getattr__(self, name):
+        return getattr(self.method, name)
+
+    def phases(self, new_stage):
+        return tuple(p._replace(method=type(self)(p.method, self.log)) for p in self.method.phases(new_stage))
+
+
 class Run(NamedTuple):
     """A federation and the parameters it starts from."""
 
@@ -48,6 +63,10 @@ class Run(NamedTuple):
         while state.round < rounds:
             state, _ = self.advance(state)
         return state
+
+    def cohort(self, state: RunState) -> NDArray[np.int64]:
+        """The clients of the round that comes next."""
+        return self.fed.cohort(state.server, state.round).clients
 
     @property
     def long(self) -> int:

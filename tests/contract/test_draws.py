@@ -18,7 +18,7 @@ def drawn(run, clients, seed=0, round=0, steps=STEPS, batch=BATCH):
     """Rows [M, I, B] and weights [M, B] of a cohort."""
     clients = np.asarray(clients)
     ones = np.ones(len(clients))
-    cohort = Cohort(clients, ones, run.fed.weighting.local[clients], run.fed.weighting.share[clients])
+    cohort = Cohort(clients, ones, ones, run.fed.weighting.local[clients], run.fed.weighting.share[clients])
     draws = Draws(run.fed.data, cohort, run.fed.method.draw, steps, batch, seed, round)
     return draws.rows, draws.weight
 

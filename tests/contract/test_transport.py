@@ -51,8 +51,8 @@ class ReversedRoster:
     def __getattr__(self, name):
         return getattr(self.inner, name)
 
-    def select(self, round):
-        clients, expected = self.inner.select(round)
+    def select(self, round, now=None):
+        clients, expected = self.inner.select(round, now)
         return clients[::-1].copy(), expected[::-1].copy()
 
 
@@ -63,10 +63,10 @@ def test_the_order_of_the_cohort_does_not_matter(preset):
     sizes = set()
     for _ in range(run.fed.roster.cycle_length):
         (a, _), (b, _) = run.advance(state), backwards.advance(state)
-        sizes.add(len(run.fed.roster.select(state.round)[0]))
+        sizes.add(len(run.cohort(state)))
         for name, value in flatten(a.server).items():
             # Gathered rows lie client after client: the same rows, in another order.
-            pooled = not name.startswith("z/")
+            pooled = "passive/" in name or "fresh/" in name
             left, right = (
                 t.sort().values if pooled and t.dim() == 1 else t for t in (value, flatten(b.server)[name])
             )
@@ -79,7 +79,7 @@ def test_every_number_stays_finite_where_clients_lack_a_class(preset):
     run = built(preset)
     state, took_part = run.start(), set()
     while state.round < run.fed.rounds:
-        took_part |= set(run.fed.roster.select(state.round)[0].tolist())
+        took_part |= set(run.cohort(state).tolist())
         state, _ = run.advance(state)
         for name, value in tensors(state).items():
             assert value.isfinite().all(), name

@@ -46,6 +46,10 @@ def test_local_puts_everything_into_the_objective(counts, client_weight):
     np.testing.assert_allclose(w.local, len(counts) * w.share)
 
 
+def no_times(clients):
+    return np.zeros(len(clients))
+
+
 def test_class_weights_by_hand():
     """Negatives 4, 0, 16; positives 1, 9, 0."""
     counts = np.array([[4, 1], [0, 9], [16, 0]])
@@ -88,7 +92,7 @@ def test_a_cycle_moves_by_k_times_the_objective(participation, client_weight, ba
     for first in (0, roster.cycle_length):
         total = np.zeros((7, 2))
         for round in range(first, first + roster.cycle_length):
-            cohort = w.cohort(roster, round)
+            cohort = w.cohort(roster, round, no_times)
             total[cohort.clients] += cohort.weight[:, None] * cohort.local
             np.testing.assert_allclose(cohort.share, cohort.weight[:, None] * cohort.local)
         np.testing.assert_allclose(total, roster.cycle_length * w.share, atol=1e-12)
@@ -111,7 +115,7 @@ def test_sampled_clients_move_by_k_times_the_objective_on_average(participation)
     w, roster = by_class(COUNTS, "sqrt"), participation.bind(7, seed=2)
     total = np.zeros((7, 2))
     for round in range(cycles * roster.cycle_length):
-        cohort = w.cohort(roster, round)
+        cohort = w.cohort(roster, round, no_times)
         total[cohort.clients] += cohort.weight[:, None] * cohort.local / cycles
     np.testing.assert_allclose(total, roster.cycle_length * w.share, rtol=0.2)
 
@@ -121,7 +125,9 @@ def test_the_papers_case_is_the_plain_average():
     counts = np.full((12, 2), 5)
     for participation, m in ((Full(), 12), (Cyclic(3), 4), (Cyclic(3, per_round=2), 2), (Uniform(5), 5)):
         for balance in BALANCES:
-            cohort = by_class(counts, "uniform", balance).cohort(participation.bind(12, 0), 1)
+            cohort = by_class(counts, "uniform", balance).cohort(participation.bind(12, 0), 1, no_times)
             np.testing.assert_allclose(cohort.weight, 1 / m)
             np.testing.assert_allclose(cohort.local, 1.0)
-        np.testing.assert_allclose(by_client(counts).cohort(participation.bind(12, 0), 1).weight, 1 / m)
+        np.testing.assert_allclose(
+            by_client(counts).cohort(participation.bind(12, 0), 1, no_times).weight, 1 / m
+        )

@@ -13,6 +13,7 @@ from fedauc.core import checkpoint, tree
 from fedauc.core.loop import Federation, advance, begin
 from fedauc.core.method import Gathered, Method, Upload
 from fedauc.data.federated import Draws, FederatedData
+from fedauc.methods.base import Rule
 from fedauc.participation import Cyclic, Full, Uniform
 from fedauc.schedules import Stagewise
 from fedauc.transports import LocalTransport
@@ -32,12 +33,12 @@ class Local(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RollCall:
+class RollCall(Rule):
     """Clients count how often they took part and add up the features they drew."""
 
     draw: str = "natural"
 
-    def server_init(self, params):
+    def server_init(self, params, clients):
         return Server(params, torch.zeros(0, 3, dtype=torch.float64))
 
     def memory_init(self, z):
@@ -45,9 +46,6 @@ class RollCall:
 
     def broadcast(self, s):
         return {"z": s.z}
-
-    def address(self, s, cohort, knobs, seed):
-        return {}
 
     def client_init(self, d, own, c):
         return Local(c["total"])
@@ -64,9 +62,6 @@ class RollCall:
     def server_update(self, s, aggregate, cohort, knobs):
         answers = torch.cat([s.answers, aggregate.gather["answers"].values])
         return Server(tree.add(s.z, aggregate.mean), answers)
-
-    def server_stage(self, s):
-        return s
 
 
 def data():
@@ -104,7 +99,7 @@ def expected(fed):
     """The same book-keeping with dictionaries: memory, answers in order, and Σ over rounds of Σ ŵ·times."""
     times, total, answers, mean = {}, {}, [], 0.0
     for round in range(fed.rounds):
-        cohort = fed.weighting.cohort(fed.roster, round)
+        cohort = fed.cohort(None, round)
         rows = Draws(fed.data, cohort, "natural", STEPS, BATCH, SEED, round).rows
         for i, client in enumerate(cohort.clients.tolist()):
             times[client] = times.get(client, 0) + 1

@@ -13,7 +13,7 @@ from fedauc.core.loop import Federation, advance, begin
 from fedauc.core.method import Cohort
 from fedauc.data.federated import FederatedData
 from fedauc.methods import ActivePassive
-from fedauc.methods.active_passive import CLASSES, Scores, drawn
+from fedauc.methods.active_passive import Scores, drawn
 from fedauc.objectives import PairwiseAUC
 from fedauc.participation import Cyclic, Full
 from fedauc.schedules import Stagewise
@@ -21,6 +21,9 @@ from fedauc.schedules import Stagewise
 COUNTS = ((9, 4), (5, 0), (0, 6), (12, 1), (3, 3), (7, 0), (4, 8))
 START = {"w": torch.tensor([0.3, -0.2], dtype=torch.float64)}
 STEPS, BATCH, CYCLES = 2, 4, 8
+
+
+CLASSES = ("negatives", "positives")
 
 
 def apply(z, x):
@@ -119,7 +122,7 @@ def pool(weights):
 
 def cohort(*clients):
     ones = np.ones(len(clients))
-    return Cohort(np.array(clients), ones, np.ones((len(clients), 2)), np.ones((len(clients), 2)))
+    return Cohort(np.array(clients), ones, ones, np.ones((len(clients), 2)), np.ones((len(clients), 2)))
 
 
 def test_with_equal_weights_nothing_is_drawn_twice_before_everything_was_drawn_once():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -37,8 +38,11 @@ def test_gradient_is_residual_times_weight(rows):
     s, y, weight = columns(rows)
     expected = weight * (torch.sigmoid(s) - y)
     # x = identity: the model's parameters are the logits themselves
-    gradient, _ = field(
-        lambda z, x: x @ z["s"], CrossEntropy(), {"s": s}, Batch(torch.eye(len(s)).double(), y, weight)
+    gradient, *_ = field(
+        lambda z, x: x @ z["s"],
+        CrossEntropy(),
+        {"s": s},
+        Batch(torch.eye(len(s)).double(), y, weight, y.long()),
     )
     torch.testing.assert_close(gradient["s"], expected, rtol=1e-12, atol=1e-14)
     leaf = s.clone().requires_grad_()
@@ -57,4 +61,4 @@ def test_far_logits_stay_finite():
 def test_it_has_no_variables_of_its_own_and_needs_no_rate():
     assert CrossEntropy().variables(torch.zeros(1)) == {}
     assert CrossEntropy().duals == frozenset()
-    assert CrossEntropy("stratified").fitted(0.1) == CrossEntropy("stratified")
+    assert CrossEntropy("stratified").fitted(np.array([[9, 1]])) == CrossEntropy("stratified")

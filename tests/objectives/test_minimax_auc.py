@@ -19,6 +19,11 @@ links = st.sampled_from(["sigmoid", "identity"])
 DOUBLE = torch.float64
 
 
+def counts(p):
+    """One client whose share of positives is p."""
+    return np.array([[1 - p, p]])
+
+
 def batch(positives, negatives, scale):
     """Logits, labels and weights: class means 1/n⁺ and 1/n⁻, or 1/n for the printed form."""
     logit = torch.tensor([*positives, *negatives], dtype=DOUBLE)
@@ -48,7 +53,7 @@ def test_printed_scale_is_equation_3(positives, negatives, a, b, alpha, link):
         expected += (1 - p) * (h - a) ** 2 + 2 * (1 + alpha) * (-(1 - p) * h) - p * (1 - p) * alpha**2
     for h in linked(link, negatives):
         expected += p * (h - b) ** 2 + 2 * (1 + alpha) * p * h - p * (1 - p) * alpha**2
-    objective = MinimaxAUC(scale="printed", link=link).fitted(p)
+    objective = MinimaxAUC(scale="printed", link=link).fitted(counts(p))
     loss = objective.loss(variables(a, b, alpha), *batch(positives, negatives, "printed"))
     assert loss.item() == pytest.approx(expected / n, rel=1e-9, abs=1e-9)
 
@@ -60,7 +65,7 @@ def test_class_scale_is_the_printed_one_divided_by_its_p(
     """[+] has expectation p: (1-p)·E[f·[+]] = p(1-p)·E⁺f, and likewise for the negatives."""
     p = len(positives) / (len(positives) + len(negatives))
     z = variables(a, b, alpha)
-    printed = MinimaxAUC(scale="printed", link=link, margin=margin, form=form).fitted(p)
+    printed = MinimaxAUC(scale="printed", link=link, margin=margin, form=form).fitted(counts(p))
     classes = MinimaxAUC(scale="classes", link=link, margin=margin, form=form)
     torch.testing.assert_close(
         printed.loss(z, *batch(positives, negatives, "printed")),
@@ -88,7 +93,7 @@ def test_saddle_is_the_pairwise_square_loss(positives, negatives, margin, link, 
     p = len(positives) / (len(positives) + len(negatives))
     factor = p * (1 - p) if scale == "printed" else 1.0
 
-    objective = MinimaxAUC(margin=margin, scale=scale, link=link).fitted(p)
+    objective = MinimaxAUC(margin=margin, scale=scale, link=link).fitted(counts(p))
     rows = batch(positives, negatives, scale)
     a, b = h_pos.mean(), h_neg.mean()
     value = objective.loss(variables(a, b, b - a), *rows)
@@ -117,13 +122,13 @@ def test_margin_form_is_the_plain_form_up_to_a_constant(
     p = len(positives) / (len(positives) + len(negatives))
     constant = margin**2 * (p * (1 - p) if scale == "printed" else 1.0)
     common = {"margin": margin, "scale": scale, "link": link}
-    plain, aucm = (MinimaxAUC(form=form, **common).fitted(p) for form in ("plain", "margin"))
+    plain, aucm = (MinimaxAUC(form=form, **common).fitted(counts(p)) for form in ("plain", "margin"))
     logit, y, weight = batch(positives, negatives, scale)
     x = torch.eye(len(y), dtype=DOUBLE)
 
     def at(objective, alpha):
         z = {"s": logit} | variables(a, b, alpha)
-        return field(lambda z, x: x @ z["s"], objective, z, Batch(x, y, weight))
+        return field(lambda z, x: x @ z["s"], objective, z, Batch(x, y, weight, y.long()))[:2]
 
     (gradient, value), (gradient_m, value_m) = at(plain, dual - margin), at(aucm, dual)
     assert value_m.item() == pytest.approx(value.item() + constant, rel=1e-9, abs=1e-9)
@@ -141,7 +146,9 @@ def test_field_descends_the_primal_and_ascends_the_dual(positives, negatives, a,
     logit, y, weight = batch(positives, negatives, "classes")
     objective = MinimaxAUC(margin=margin, link=link)
     z = {"s": logit} | variables(a, b, alpha)
-    got, _ = field(lambda z, x: x @ z["s"], objective, z, Batch(torch.eye(len(y), dtype=DOUBLE), y, weight))
+    got, *_ = field(
+        lambda z, x: x @ z["s"], objective, z, Batch(torch.eye(len(y), dtype=DOUBLE), y, weight, y.long())
+    )
 
     h_pos, h_neg = linked(link, positives), linked(link, negatives)
     slope = (lambda h: h * (1 - h)) if link == "sigmoid" else np.ones_like
@@ -167,8 +174,8 @@ def test_field_is_autograd(positives, negatives, a, b, alpha, margin, link, form
     logit, y, weight = batch(positives, negatives, "classes")
     objective = MinimaxAUC(margin=margin, link=link, form=form)
     z = {"s": logit} | variables(a, b, alpha)
-    got, value = field(
-        lambda z, x: x @ z["s"], objective, z, Batch(torch.eye(len(y), dtype=DOUBLE), y, weight)
+    got, value, *_ = field(
+        lambda z, x: x @ z["s"], objective, z, Batch(torch.eye(len(y), dtype=DOUBLE), y, weight, y.long())
     )
     leaves = {name: v.clone().requires_grad_() for name, v in z.items()}
     loss = objective.loss(leaves, leaves["s"], y, weight)
@@ -189,8 +196,8 @@ def test_both_forms_start_at_the_same_place(margin):
 
 
 def test_the_rate_that_the_user_gave_is_kept():
-    assert MinimaxAUC(positive_rate=0.2).fitted(0.4).positive_rate == 0.2
-    assert MinimaxAUC().fitted(0.4).positive_rate == 0.4
+    assert MinimaxAUC(positive_rate=0.2).fitted(counts(0.4)).positive_rate == 0.2
+    assert MinimaxAUC().fitted(counts(0.4)).positive_rate == 0.4
 
 
 @pytest.mark.parametrize(("scale", "draw"), [("classes", "stratified"), ("printed", "natural")])
@@ -204,10 +211,10 @@ def test_a_dual_below_its_border_comes_back():
     overshot the border (other clients' data, an average) must not be the end of the dual."""
     method = LocalSGDA(lambda z, x: x @ z["s"], MinimaxAUC(form="margin", link="identity"))
     logit, y, weight = batch([0.0, 0.0], [0.0, 0.0], "classes")
-    local = method.client_init(method.server_init({"s": logit}), {}, {})
+    local = method.client_init(method.server_init({"s": logit}, 1), {}, {})
     local = local._replace(z=local.z | {"auc.alpha": torch.tensor(-0.05, dtype=DOUBLE)})
     for _ in range(3):
         local, _ = method.client_step(
-            local, Batch(torch.eye(4, dtype=DOUBLE), y, weight), torch.tensor(0.1, dtype=DOUBLE)
+            local, Batch(torch.eye(4, dtype=DOUBLE), y, weight, y.long()), torch.tensor(0.1, dtype=DOUBLE)
         )
     assert local.z["auc.alpha"] > 0

@@ -90,7 +90,7 @@ def osfp(fed, model, start, omega, local, share, correction):
     x, y, objective = fed.data.x.numpy(), fed.data.y.numpy(), fed.method.objective
     w, pools = start, POOLS[fed.method.refresh](fed.roster.cycle_length)
     for round in range(ROUNDS):
-        cohort = fed.weighting.cohort(fed.roster, round)
+        cohort = fed.cohort(None, round)
         draws = Draws(fed.data, cohort, "stratified", STEPS, BATCH, SEED, round).rows
         ready = all(pools.now[label] for label in (NEGATIVE, POSITIVE))
         step, scores = naive.zeros(w), {NEGATIVE: [], POSITIVE: []}

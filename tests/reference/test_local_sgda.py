@@ -47,7 +47,7 @@ def fast(fed, start, rounds):
 
 def local_rows(fed, round):
     """Inputs: who takes part, how likely that was, and the rows of each of their steps."""
-    cohort = fed.weighting.cohort(fed.roster, round)
+    cohort = fed.cohort(None, round)
     draws = Draws(fed.data, cohort, fed.method.draw, STEPS, BATCH, SEED, round)
     return {int(i): rows for i, rows in zip(cohort.clients, draws.rows, strict=True)}
 

@@ -44,6 +44,7 @@ def cohort(clients=CLIENTS):
     return Cohort(
         np.arange(clients),
         generator.uniform(0.05, 0.3, clients),
+        np.full(clients, 1 / clients),
         generator.uniform(0.2, 1.8, (clients, 2)),
         generator.uniform(0.1, 1, (clients, 2)),
     )
@@ -55,8 +56,8 @@ def exchanged(transport, method, rows, who):
     draws = Draws(rows, who, method.draw, STEPS, BATCH, SEED, 0)
     memory = [{} for _ in who.clients]
     ledger = Ledger()
-    server = method.server_init(params(dtype))
-    aggregate, kept, loss = transport.exchange(method, server, memory, draws, who, knobs, SEED, ledger)
+    server = method.server_init(params(dtype), len(who.clients))
+    aggregate, kept, loss, _ = transport.exchange(method, server, memory, draws, who, knobs, SEED, ledger)
     assert kept == [{}] * len(who.clients)
     return aggregate, loss, ledger
 
@@ -65,7 +66,7 @@ def by_hand(method, rows, who):
     """One client after another, and the weighted sum written out."""
     knobs = Knobs(torch.tensor(ETA, dtype=rows.x.dtype), STEPS, BATCH, 0, 0, 0, 1)
     draws = Draws(rows, who, method.draw, STEPS, BATCH, SEED, 0)
-    server = method.server_init(params(rows.x.dtype))
+    server = method.server_init(params(rows.x.dtype), 1)
     down, own = method.broadcast(server), method.address(server, who, knobs, SEED)
     total, gathered, losses = {}, {}, []
     for i in range(len(who.clients)):

@@ -1,12 +1,16 @@
-"""The ledger: rounds, and the bytes of what travelled, item by item."""
+"""The ledger: the bytes of what travelled, item by item, and how long the uplinks took."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedauc.core.tree import nbytes
+from fedauc.core.uplink import Uplink
 
 
 @dataclass
@@ -17,6 +21,8 @@ class Ledger:
     bytes_up: dict[str, int] = field(default_factory=dict)
     messages_down: int = 0
     messages_up: int = 0
+    seconds_up: float = 0.0
+    """Time of the uplinks so far, where the clients' speeds are known (`core.uplink`)."""
 
     def down(self, items: Mapping[str, int], messages: int) -> None:
         """Record a message sent to `messages` clients; `items` are bytes in total."""
@@ -28,8 +34,23 @@ class Ledger:
         _count(self.bytes_up, items)
         self.messages_up += messages
 
+    def wait(
+        self, times: NDArray[np.float64], sent: NDArray[np.int64], model: int, uplink: Uplink | None
+    ) -> None:
+        """Record how long an exchange's uploads took: a client that needs T seconds for a model needs
+        T·sent/model for what it sent; one after another (`sum`) or at the same time (`max`)."""
+        if uplink is not None and len(times):
+            seconds = times * sent / model
+            self.seconds_up += float(seconds.sum() if uplink.combine == "sum" else seconds.max())
+
+    def include(self, prefix: str, earlier: Ledger) -> None:
+        """Count what another ledger has counted, under a prefix."""
+        self.down({f"{prefix}: {n}": v for n, v in earlier.bytes_down.items()}, earlier.messages_down)
+        self.up({f"{prefix}: {n}": v for n, v in earlier.bytes_up.items()}, earlier.messages_up)
+        self.seconds_up += earlier.seconds_up
+
     def copy(self) -> Ledger:
-        return Ledger(dict(self.bytes_down), dict(self.bytes_up), self.messages_down, self.messages_up)
+        return replace(self, bytes_down=dict(self.bytes_down), bytes_up=dict(self.bytes_up))
 
     @property
     def total_down(self) -> int:
@@ -45,11 +66,18 @@ class Ledger:
             "up": dict(self.bytes_up),
             "messages_down": self.messages_down,
             "messages_up": self.messages_up,
+            "seconds_up": self.seconds_up,
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Ledger:
-        return cls(dict(data["down"]), dict(data["up"]), data["messages_down"], data["messages_up"])
+        return cls(
+            dict(data["down"]),
+            dict(data["up"]),
+            data["messages_down"],
+            data["messages_up"],
+            data.get("seconds_up", 0.0),
+        )
 
 
 def sizes(state: Any) -> dict[str, int]:

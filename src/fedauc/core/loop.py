@@ -10,13 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from fedauc.core import averaging, weighting
+from fedauc.core import averaging, rng, tree, weighting
 from fedauc.core.averaging import Averaged, Output
 from fedauc.core.ledger import Ledger
-from fedauc.core.method import Knobs, Method
+from fedauc.core.method import Cohort, Knobs, Method, Phase, moved
 from fedauc.core.tree import Tree
+from fedauc.core.uplink import Uplink
 from fedauc.core.weighting import Balance, ClientWeight, Weighting
 from fedauc.data.federated import Draws, FederatedData
 from fedauc.participation.base import Participation, Roster
@@ -40,11 +43,15 @@ class Federation:
     memory: float = 1.0
     """Horizon of the moving average, in cycles."""
     seed: int = 0
+    uplink: Uplink | None = None
+    """How long clients need to send; None: only bytes are counted."""
     roster: Roster = field(init=False)
     weighting: Weighting = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "roster", self.participation.bind(self.data.clients, self.seed))
+        roster = self.participation.bind(self.data.clients, self.seed)
+        object.__setattr__(self, "roster", roster)
+        object.__setattr__(self, "schedule", self.schedule.bind(roster.cycle_length, roster.active))
         if self.method.draw == "stratified":
             weights = weighting.by_class(self.data.counts, self.client_weight, self.balance)
         else:
@@ -54,6 +61,19 @@ class Federation:
     @property
     def rounds(self) -> int:
         return self.schedule.cycles * self.roster.cycle_length
+
+    def cohort(self, server: Any, round: int, roster: Roster | None = None) -> Cohort:
+        """Who takes part in a round and what each counts for."""
+        weights, importance = self.weighting, self.method.importance(server)
+        if importance is not None:
+            weights = weighting.by_importance(self.data.counts, importance.numpy(force=True))
+        return weights.cohort(roster or self.roster, round, lambda clients: self.times(clients, round))
+
+    def times(self, clients: NDArray[np.int64], round: int) -> NDArray[np.float64]:
+        """Seconds that these clients need to send a model in this round."""
+        if self.uplink is None:
+            return np.zeros(len(clients))
+        return self.uplink.times(clients, self.data.clients, round, self.seed)
 
 
 class RunState(NamedTuple):
@@ -81,7 +101,7 @@ class RoundRecord(NamedTuple):
 
 def begin(fed: Federation, params: Tree) -> RunState:
     """The state before the first round. Clients say how many rows of each class they have."""
-    server = fed.method.server_init(params)
+    server = fed.method.server_init(params, fed.data.clients)
     ledger = Ledger()
     ledger.up({"setup: class counts": fed.data.counts.nbytes}, fed.data.clients)
     if fed.method.draw == "stratified":
@@ -90,28 +110,49 @@ def begin(fed: Federation, params: Tree) -> RunState:
 
 
 def advance(fed: Federation, state: RunState) -> tuple[RunState, RoundRecord]:
-    """One round."""
+    """One round: the exchanges of the method's phases, which nearly always are one."""
     length = fed.roster.cycle_length
     cycle, group = divmod(state.round, length)
     stage = fed.schedule.at(cycle)
-    server, averaged = state.server, state.averaged
-    if stage.first and group == 0 and state.round > 0:
-        server, averaged = _new_stage(fed, server, averaged)
+    new_stage = stage.first and group == 0 and state.round > 0
+    if new_stage:
+        state = _new_stage(fed, state)
+    server, memory, ledger = state.server, state.memory, state.ledger.copy()
     knobs = _knobs(fed, state, stage, server)
-    cohort = fed.weighting.cohort(fed.roster, state.round)
-    draws = Draws(fed.data, cohort, fed.method.draw, stage.steps, fed.batch, fed.seed, state.round)
-    memory = [state.memory.get(int(i)) or fed.method.memory_init(server.z) for i in cohort.clients]
-    ledger = state.ledger.copy()
-    aggregate, kept, loss = fed.transport.exchange(
-        fed.method, server, memory, draws, cohort, knobs, fed.seed, ledger
-    )
-    server = fed.method.server_update(server, aggregate, cohort, knobs)
-    memories = state.memory
-    if any(kept):
-        memories = memories | {int(i): new for i, new in zip(cohort.clients, kept, strict=True)}
-    averaged = averaging.follow(averaged, server.z, fed.output, fed.memory * length)
-    record = RoundRecord(state.round + 1, cycle, stage.number, group, len(kept), stage.eta, loss)
-    return RunState(state.round + 1, server, memories, averaged, ledger), record
+    *before, last = fed.method.phases(new_stage)
+    for number, phase in enumerate(before, start=1):
+        server, memory, _, _ = _exchange(fed, phase, number, server, memory, knobs, ledger)
+    server, memory, cohort, loss = _exchange(fed, last, 0, server, memory, knobs, ledger)
+    averaged = averaging.follow(state.averaged, server.z, fed.output, fed.memory * length)
+    record = RoundRecord(state.round + 1, cycle, stage.number, group, len(cohort.clients), stage.eta, loss)
+    return RunState(state.round + 1, server, memory, averaged, ledger), record
+
+
+def _exchange(
+    fed: Federation,
+    phase: Phase,
+    number: int,
+    server: Any,
+    memory: dict[int, Tree],
+    knobs: Knobs,
+    ledger: Ledger,
+) -> tuple[Any, dict[int, Tree], Cohort, float]:
+    """One exchange with the clients that a phase asks for; phases draw independently of each other."""
+    method, roster, seed = phase.method, fed.roster, fed.seed
+    if number:
+        seed = int(rng.fold(fed.seed, rng.PHASE, number)[0] >> np.uint64(1))
+    if phase.participation is not None:
+        roster = phase.participation.bind(fed.data.clients, seed)
+    cohort = fed.cohort(server, knobs.round, roster)
+    draws = Draws(fed.data, cohort, method.draw, knobs.steps, knobs.batch, seed, knobs.round)
+    known = memory if number == 0 else {}  # only the method's own phase keeps anything
+    before = [known.get(int(i)) or method.memory_init(server.z) for i in cohort.clients]
+    carried = fed.transport.exchange(method, server, before, draws, cohort, knobs, seed, ledger)
+    ledger.wait(fed.times(cohort.clients, knobs.round), carried.sent, tree.nbytes(server.z), fed.uplink)
+    server = method.server_update(server, carried.aggregate, cohort, knobs)
+    if number == 0 and any(carried.memory):
+        memory = memory | {int(i): new for i, new in zip(cohort.clients, carried.memory, strict=True)}
+    return server, memory, cohort, carried.loss
 
 
 def rounds(fed: Federation, state: RunState) -> Iterator[tuple[RunState, RoundRecord]]:
@@ -121,12 +162,14 @@ def rounds(fed: Federation, state: RunState) -> Iterator[tuple[RunState, RoundRe
         yield state, record
 
 
-def _new_stage(fed: Federation, server: Any, averaged: Averaged) -> tuple[Any, Averaged]:
+def _new_stage(fed: Federation, state: RunState) -> RunState:
     """A stage's average is where the next stage starts; otherwise it starts from the last iterate."""
+    server, averaged = state.server, state.averaged
     if fed.output == "average":
-        server = server._replace(z=averaged.z)
+        server = moved(server, averaged.z)
         averaged = averaging.start(averaged.z)
-    return fed.method.server_stage(server), averaged
+    memory = {} if fed.method.forgets else state.memory
+    return state._replace(server=fed.method.server_stage(server), averaged=averaged, memory=memory)
 
 
 def _knobs(fed: Federation, state: RunState, stage: Stage, server: Any) -> Knobs:

@@ -10,13 +10,16 @@ change their arguments and draw nothing: examples and passive scores are drawn o
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from fedauc.core.tree import Tree
+
+if TYPE_CHECKING:
+    from fedauc.participation.base import Participation
 
 Draw = Literal["stratified", "natural"]
 """How local batches are drawn: half positives and half negatives, or as the rows come."""
@@ -33,6 +36,8 @@ class Batch(NamedTuple):
     x: Tensor
     y: Tensor
     weight: Tensor
+    row: Tensor
+    """Which of its client's rows of its class an example is, from 0; for state that is kept per example."""
 
 
 class Knobs(NamedTuple):
@@ -61,11 +66,14 @@ class Gathered(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """What a client sends: `mean` is summed with weights (so secure aggregation stays possible and the
-    server's memory does not grow with M), `gather` is concatenated."""
+    """What a client sends. `mean` and `sum` are summed with weights (so secure aggregation stays possible and
+    the server's memory does not grow with M), `gather` is concatenated."""
 
     mean: Tree
+    """Folded with ŵ, which corrects for those who are absent: estimates of a sum over all clients."""
     gather: dict[str, Gathered]
+    sum: Tree = {}  # noqa: RUF012 (never changed)
+    """Folded with ω, without that correction: changes of what the server keeps on behalf of all clients."""
 
 
 class Cohort(NamedTuple):
@@ -73,7 +81,9 @@ class Cohort(NamedTuple):
 
     clients: NDArray[np.int64]
     weight: NDArray[np.float64]
-    """ŵ: the factor of the client's upload in `mean`."""
+    """ŵ = Kω/π: the factor of the client's upload in `mean`."""
+    omega: NDArray[np.float64]
+    """ω: what the client counts for among all; its factor in `sum`."""
     local: NDArray[np.float64]
     """[M, 2] c⁻, c⁺: what the class parts count for in the client's own objective."""
     share: NDArray[np.float64]
@@ -92,21 +102,35 @@ class Aggregate(NamedTuple):
 
     mean: Tree
     gather: dict[str, Pool]
+    sum: Tree = {}  # noqa: RUF012 (never changed)
 
 
 @runtime_checkable
 class Method(Protocol):
-    """See the module's docstring. S, D, C, L below are NamedTuples of trees of the method's own."""
+    """See the module's docstring. S, D, C, L below are NamedTuples of trees of the method's own.
+
+    `methods.base.Rule` has the defaults of what most rules do not need.
+    """
 
     @property
     def draw(self) -> Draw:
         """How local batches are drawn, `stratified` or `natural`."""
 
-    def server_init(self, params: Tree) -> Any:
+    def phases(self, new_stage: bool) -> tuple[Phase, ...]:
+        """The exchanges of a round, one after another; the last one is the method's own."""
+
+    def server_init(self, params: Tree, clients: int) -> Any:
         """S: the server's state; its field `z` is the iterate (model and the objective's own variables)."""
+
+    def importance(self, s: Any) -> Tensor | None:
+        """[N] what clients count for where the method decides it (λ); None: as `core.weighting` says."""
 
     def memory_init(self, z: Tree) -> Tree:
         """C: what a client keeps between rounds (a control variate, shaped like z); {} for nothing."""
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the clients' memory is empty again when a stage begins."""
 
     def broadcast(self, s: Any) -> Any:
         """D: exactly what travels down to every client of the cohort."""
@@ -128,3 +152,19 @@ class Method(Protocol):
 
     def server_stage(self, s: Any) -> Any:
         """A new stage begins at the iterate s.z (proximal anchor and the like)."""
+
+    def projected(self, z: Tree) -> Tree:
+        """z inside its bounds; after every step and every change of the iterate."""
+
+
+class Phase(NamedTuple):
+    """An exchange of a round: whose functions are called, and who takes part in it."""
+
+    method: Method
+    participation: Participation | None = None
+    """None: the federation's own."""
+
+
+def moved(s: Any, z: Tree) -> Any:
+    """A server's state at another iterate; a wrapper's iterate is that of the method it wraps."""
+    return s._replace(z=z) if "z" in s._fields else s._replace(inner=moved(s.inner, z))

@@ -15,6 +15,11 @@ from torch import Tensor
 Tree = dict[str, Tensor]
 T = TypeVar("T")
 
+STATISTICS = "stats."
+"""Names of running statistics (batch normalisation) begin so: averaged, never descended or extrapolated."""
+OWN = "auc."
+"""Names of an objective's own variables begin so."""
+
 
 def add(a: Mapping[str, Tensor], b: Mapping[str, Tensor], scale: float | Tensor = 1.0) -> Tree:
     """a + scale · b, name by name; names that b does not have keep a's value."""
@@ -26,6 +31,11 @@ def add(a: Mapping[str, Tensor], b: Mapping[str, Tensor], scale: float | Tensor 
 def sub(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Tree:
     """a - b, name by name."""
     return {name: value - b[name] for name, value in a.items()}
+
+
+def learned(a: Mapping[str, Tensor]) -> Tree:
+    """What is optimised: everything but a model's running statistics, which are only observed."""
+    return {name: value for name, value in a.items() if not name.startswith(STATISTICS)}
 
 
 def lerp(a: Mapping[str, Tensor], b: Mapping[str, Tensor], share: float) -> Tree:

@@ -28,6 +28,7 @@ AUC 0.79 instead of 0.96).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,10 +36,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedauc.core.method import Cohort
-from fedauc.participation.base import Roster
+from fedauc.participation.base import Roster, Situation
 
 ClientWeight = Literal["uniform", "sqrt", "examples"]
 Balance = Literal["aggregate", "local"]
+Times = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 TAU: dict[str, float] = {"uniform": 0.0, "sqrt": 0.5, "examples": 1.0}
 
 
@@ -50,12 +52,12 @@ class Weighting:
     local: NDArray[np.float64]
     share: NDArray[np.float64]
 
-    def cohort(self, roster: Roster, round: int) -> Cohort:
+    def cohort(self, roster: Roster, round: int, times: Times) -> Cohort:
         """The cohort of a round, with everybody's weights."""
-        clients, expected = roster.select(round)
+        clients, expected = roster.select(round, Situation(self.omega, times))
         correction = roster.cycle_length / expected
-        share = self.share[clients] * correction[:, None]
-        return Cohort(clients, self.omega[clients] * correction, self.local[clients], share)
+        omega, share = self.omega[clients], self.share[clients] * correction[:, None]
+        return Cohort(clients, omega * correction, omega, self.local[clients], share)
 
 
 def by_class(
@@ -80,3 +82,8 @@ def by_client(counts: NDArray[np.int64], client_weight: ClientWeight = "uniform"
     omega = powered / powered.sum()
     both = np.stack([omega, omega], axis=1)
     return Weighting(omega, np.ones_like(both), both)
+
+
+def by_importance(counts: NDArray[np.int64], weight: NDArray[np.float64]) -> Weighting:
+    """Weights that a method decides (λ): a client's objective is its own, over the classes that it has."""
+    return Weighting(weight, (counts > 0).astype(np.float64), np.stack([weight, weight], axis=1))

@@ -88,6 +88,8 @@ class Draws:
         )
         rows = data.order[data.start[cohort.clients][:, None] + positions]
         self.rows = rows.reshape(len(cohort.clients), steps, batch)
+        within = np.where(positions < counts[:, :1], positions, positions - counts[:, :1])
+        self.row = torch.from_numpy(within.reshape(self.rows.shape)).to(data.x.device)
         self.weight = torch.as_tensor(weight, dtype=data.x.dtype, device=data.x.device)
         self.whole = self._gathered()
 
@@ -97,7 +99,7 @@ class Draws:
             x, y = self.data.gather(self.rows[clients, t])
         else:
             x, y = (part[t, clients] for part in self.whole)
-        return Batch(x, y, self.weight[clients])
+        return Batch(x, y, self.weight[clients], self.row[clients, t])
 
     def _gathered(self) -> tuple[Tensor, Tensor] | None:
         """All steps' rows in one gather [I, M, B, …], where they are small."""

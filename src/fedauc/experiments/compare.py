@@ -153,14 +153,12 @@ def central(config: Config, prepared: Prepared, watch: Watch | None = None) -> O
     fed = config.federation(prepared.train, _model(config, prepared))
     everybody = np.zeros(len(prepared.train.y), dtype=np.int64)
     train = FederatedData.build(prepared.train.x, prepared.train.y, everybody, ["all"], config.device)
-    per_round = (
-        sum(len(fed.roster.select(k)[0]) for k in range(fed.roster.cycle_length)) / fed.roster.cycle_length
-    )
     pooled = config.changed(
         {
             "participation": "full",
+            "uplink": "none",
             "schedule.cycles": fed.rounds,
-            "train.batch": min(round(config.train.batch * per_round), 4096),
+            "train.batch": min(round(config.train.batch * fed.roster.active), 4096),
             "train.eval_every": config.train.eval_every or fed.roster.cycle_length,
             "train.memory": config.train.memory * fed.roster.cycle_length,
         }
@@ -181,7 +179,11 @@ def alone(config: Config, prepared: Prepared, watch: Watch | None = None) -> Out
     if len(able) > MOST_ALONE:
         chosen = np.sort(rng.generator(config.seed, rng.COHORT).permutation(able)[:MOST_ALONE])
     solo = config.changed(
-        {"participation": "full", "train.eval_every": max(1, config.sections["schedule"]["cycles"] // 10)}
+        {
+            "participation": "full",
+            "uplink": "none",
+            "train.eval_every": max(1, config.sections["schedule"]["cycles"] // 10),
+        }
     )
     aucs, seconds = [], 0.0
     for i in chosen:

@@ -1,9 +1,9 @@
 """The configuration of an experiment: sections of settings, each a frozen dataclass.
 
-`data` and `train` are fixed; `model`, `rule`, `objective`, `participation` and `schedule` hold a component's
-name and the fields of its dataclass, so a component added to a registry brings its own keys. Values come
-from the component's defaults, then the preset, then the user (`--set schedule.eta=0.1`, or just `eta=0.1`
-where only one section has that key).
+`data` and `train` are fixed; `model`, `rule`, `correction`, `server`, `objective`, `participation`,
+`schedule` and `uplink` hold a component's name and the fields of its dataclass, so a component added to a
+registry brings its own keys. Values come from the component's defaults, then the preset, then the user
+(`--set schedule.eta=0.1`, or just `eta=0.1` where only one section has that key).
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from fedauc.core.loop import Federation
+from fedauc.core.method import Method
 from fedauc.core.tree import Tree
+from fedauc.core.uplink import UPLINKS
 from fedauc.data.federated import FederatedData
 from fedauc.errors import InputError, nearest
 from fedauc.experiments.presets import Preset, preset
 from fedauc.experiments.settings import DataSettings, TrainSettings
-from fedauc.methods import RULES
+from fedauc.methods import CORRECTIONS, RULES, SERVERS, LocalStatistics, Unchanged
 from fedauc.models import MODELS, Model
 from fedauc.objectives import OBJECTIVES
+from fedauc.objectives.base import Apply
 from fedauc.participation import PARTICIPATIONS
 from fedauc.schedules import SCHEDULES
 from fedauc.transports import LocalTransport
@@ -39,12 +42,15 @@ FIXED: dict[str, type] = {"data": DataSettings, "train": TrainSettings}
 CHOSEN: dict[str, dict[str, type]] = {
     "model": MODELS,
     "rule": RULES,
+    "correction": CORRECTIONS,
+    "server": SERVERS,
     "objective": OBJECTIVES,
     "participation": PARTICIPATIONS,
     "schedule": SCHEDULES,
+    "uplink": {"none": Unchanged} | UPLINKS,
 }
 TOP: dict[str, Any] = {"seed": int, "device": str}
-_PIECES = {"apply", "objective"}  # fields of a rule that are other components, not settings
+_PIECES = {"apply", "objective", "inner"}  # fields that are other components, not settings
 
 
 @dataclass(frozen=True)
@@ -78,8 +84,11 @@ class Config:
             if field != "name":
                 values[section][field] = _converted(key, _types(_class(section, values))[field], value)
         config = cls(method, top["seed"], top["device"], values)
-        pieces = {section: config.component(section) for section in (*FIXED, *CHOSEN) if section != "rule"}
-        config.component("rule", apply=_no_model, objective=pieces["objective"])  # impossible pairs fail here
+        for section in ("data", "train", "model", "participation", "schedule", "uplink"):
+            config.component(section)
+        if config.train.warmup is not None:
+            config.before()
+        config.method_of(_no_model, config.component("objective"))  # impossible combinations fail here
         return config
 
     @classmethod
@@ -109,17 +118,40 @@ class Config:
         values = {field: value for field, value in self.sections[section].items() if field != "name"}
         return _class(section, self.sections)(**pieces, **values)
 
+    def before(self) -> Config:
+        """The configuration of the method that trains first: the same data, model and training settings."""
+        assert self.train.warmup is not None
+        same = {
+            key: value
+            for key, value in _flat(self.as_dict()).items()
+            if key.partition(".")[0] in ("seed", "device", "data", "model")
+            or key in ("train.batch", "train.mode", "train.chunk", "train.threads", "train.statistics")
+        }
+        return Config.resolve(self.train.warmup, same | {"schedule.cycles": self.train.warmup_cycles})
+
+    def method_of(self, apply: Apply, objective: Any) -> Method:
+        """server(correction(rule(objective)))."""
+        method: Method = self.component("rule", apply=apply, objective=objective)
+        if self.train.statistics == "local":
+            method = LocalStatistics(method)
+        for section in ("correction", "server"):
+            if _class(section, self.sections) is not Unchanged:
+                method = self.component(section, inner=method)
+        return method
+
     def federation(self, data: FederatedData, model: Model) -> Federation:
         """rule × objective × participation × schedule × transport, on these data."""
         objective = self.component("objective")
         if hasattr(objective, "fitted"):
-            objective = objective.fitted(data.positive_rate)
+            objective = objective.fitted(data.counts)
         train = self.train
+        uplink = self.component("uplink")
         return Federation(
-            method=self.component("rule", apply=model, objective=objective),
+            method=self.method_of(model, objective),
             data=data,
             participation=self.component("participation"),
             schedule=self.component("schedule"),
+            uplink=None if isinstance(uplink, Unchanged) else uplink,
             transport=LocalTransport(train.mode, train.chunk),
             batch=train.batch,
             client_weight=train.client_weight,
@@ -156,9 +188,12 @@ def _component_names(named: Preset, overrides: Mapping[str, Any]) -> dict[str, s
     names = {
         "model": "linear",
         "rule": named.rule,
+        "correction": named.correction,
+        "server": named.server,
         "objective": named.objective,
         "participation": named.participation,
-        "schedule": "stagewise",
+        "schedule": named.schedule,
+        "uplink": named.uplink,
     }
     for section in names:
         for key in (section, f"{section}.name"):
@@ -252,6 +287,14 @@ def _flat(data: Mapping[str, Any]) -> dict[str, Any]:
 @functools.cache
 def _field_helps(cls: type) -> dict[str, str]:
     """The string literal under each field of a dataclass."""
+    helps: dict[str, str] = {}
+    for base in cls.__mro__[-2::-1]:  # fields are inherited, and so are their helps
+        if dataclasses.is_dataclass(base):
+            helps |= _own_helps(base)
+    return helps
+
+
+def _own_helps(cls: type) -> dict[str, str]:
     body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     assert isinstance(body, ast.ClassDef)
     helps: dict[str, str] = {}

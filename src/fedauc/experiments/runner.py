@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -25,13 +25,16 @@ from numpy.typing import NDArray
 
 from fedauc import metrics, models
 from fedauc.core import checkpoint
+from fedauc.core.ledger import Ledger
 from fedauc.core.loop import Federation, RoundRecord, RunState, begin, rounds
-from fedauc.core.tree import Tree, unflatten
+from fedauc.core.tree import Tree
 from fedauc.errors import InputError
+from fedauc.experiments import outputs, start
 from fedauc.experiments.calibration import Calibration
 from fedauc.experiments.config import Config
 from fedauc.experiments.prepare import Part, Prepared, prepare
 from fedauc.experiments.selection import Candidate, Selection, first
+from fedauc.methods.base import of
 from fedauc.models import Model
 from fedauc.report import write_report
 from fedauc.version import installed
@@ -74,7 +77,7 @@ class Trained:
 
     def scores(self, part: Part) -> NDArray[np.float32]:
         """Logits of the best model."""
-        return _scores(self.model, self.best.z, part)
+        return outputs.scores(self.model, self.best.z, part)
 
 
 def run(
@@ -125,17 +128,18 @@ def train(
     """The loop with validation and, given a folder, checkpoints and metrics.jsonl."""
     watch = watch or Silent()
     model, params, fed = _built(config, prepared)
+    params, earlier = _start(config, prepared, model, params, out, watch)
     state = begin(fed, params)
     state.ledger.up({"setup: statistics": prepared.setup_up}, 0)
     state.ledger.down({"setup: preprocessing": prepared.setup_down}, 0)
+    state.ledger.include("warm-up", earlier)
     selection: Selection | None = None
     before = 0.0
     saved = out / "checkpoint.safetensors" if out is not None else None
     if saved is not None and saved.exists():
         state, flat, extra = checkpoint.load_state(saved, state, config.device)
-        kept: dict[str, Tree] = unflatten({"peak": state.averaged.z, "choice": state.averaged.z}, flat)
-        peak, choice = Candidate(kept["peak"], *extra["peak"]), Candidate(kept["choice"], *extra["choice"])
-        selection = Selection(peak, _scores(model, peak.z, prepared.valid), choice)
+        peak, choice = (Candidate(of(name, flat), *extra[name]) for name in ("peak", "choice"))
+        selection = Selection(peak, outputs.scores(model, peak.z, prepared.valid), choice)
         before = extra["seconds"]
     every = config.train.eval_every or fed.roster.cycle_length
     start = time.monotonic()
@@ -147,9 +151,11 @@ def train(
                 seconds = before + time.monotonic() - start
                 score = None
                 if record.round % every == 0 or record.round == fed.rounds:
-                    selection, score = _validated(model, state, prepared.valid, config, selection)
+                    z, ledger = outputs.output(fed, model, state, config.train.statistics)
+                    state = state._replace(ledger=ledger)
+                    selection, score = _validated(model, z, state.round, prepared.valid, config, selection)
                 log.write(record, score, state, seconds)
-                watch.round(record, score, state.ledger.total_up + state.ledger.total_down)
+                watch.round(record, score and score.auc, state.ledger.total_up + state.ledger.total_down)
                 if saved is not None and selection is not None and score is not None:
                     log.flush()
                     _save(saved, state, selection, seconds)
@@ -158,7 +164,7 @@ def train(
     seconds = before + time.monotonic() - start
     assert selection is not None, "the last round is always validated"
     best = selection.choice
-    calibration = Calibration.fit(_scores(model, best.z, prepared.valid), prepared.valid.y)
+    calibration = Calibration.fit(outputs.scores(model, best.z, prepared.valid), prepared.valid.y)
     return Trained(config, prepared, fed, model, best, state, seconds, calibration)
 
 
@@ -166,6 +172,24 @@ def _built(config: Config, prepared: Prepared) -> tuple[Model, Tree, Federation]
     """The model, its start values and the federation."""
     model, params = models.init(config.component("model"), prepared.shape, config.seed, config.device)
     return model, params, config.federation(prepared.train, model)
+
+
+def _start(
+    config: Config, prepared: Prepared, model: Model, params: Tree, out: Path | None, watch: Watch
+) -> tuple[Tree, Ledger]:
+    """The parameters to start from, and what it took to get them."""
+    settings = config.train
+    if settings.init_from is not None:
+        return start.from_file(Path(settings.init_from), model, params, settings.head), Ledger()
+    if settings.warmup is None:
+        return params, Ledger()
+    first = config.before()
+    if out is None:
+        trained = train(first, prepared, watch=watch)
+        return start.taken_over(trained.best.z, model, params, settings.head, "memory"), trained.state.ledger
+    result = run(first, out / "warmup", resume=True, prepared=prepared, watch=watch)
+    taken = start.from_file(out / "warmup", model, params, settings.head)
+    return taken, Ledger.from_dict(result["ledger"])
 
 
 def summarise(trained: Trained) -> dict[str, Any]:
@@ -187,6 +211,7 @@ def summarise(trained: Trained) -> dict[str, Any]:
         "rounds": trained.state.round,
         "bytes_up": ledger.total_up,
         "bytes_down": ledger.total_down,
+        "seconds_up": ledger.seconds_up,
         "seconds": trained.seconds,
         "per_client": _per_client(prepared, scores),
         "groups": [[train.names[i] for i in group] for group in fed.roster.groups],
@@ -258,23 +283,28 @@ def _same_config(out: Path, config: Config) -> None:
         )
 
 
-def _scores(model: Model, z: Tree, part: Part) -> NDArray[np.float32]:
-    return model.scores(z, part.x).numpy(force=True)
+class Validated(NamedTuple):
+    """How good the current output is on the validation rows."""
+
+    auc: float
+    worst_accuracy: float | None
+    """Of the client whose rows are classified worst (positive where the score is above 0)."""
 
 
 def _validated(
-    model: Model, state: RunState, valid: Part, config: Config, selection: Selection | None
-) -> tuple[Selection, float]:
-    """The selection with the current output taken in, and its validation AUC."""
-    scores = _scores(model, state.averaged.z, valid)
+    model: Model, z: Tree, round: int, valid: Part, config: Config, selection: Selection | None
+) -> tuple[Selection, Validated]:
+    """The selection with the current output taken in, and how good it is."""
+    scores = outputs.scores(model, z, valid)
     if not np.isfinite(scores).all():
         eta = config.sections["schedule"]["eta"]
         raise InputError(
-            f"The model of {config.method} is no longer finite after round {state.round}: the step size"
+            f"The model of {config.method} is no longer finite after round {round}: the step size"
             f" schedule.eta={eta} is too large for these data; try a third of it."
         )
-    now = Candidate(state.averaged.z, metrics.auc(scores, valid.y), state.round)
-    return (first(now, scores) if selection is None else selection.after(now, scores, valid.y)), now.auc
+    now = Candidate(z, metrics.auc(scores, valid.y), round)
+    selection = first(now, scores) if selection is None else selection.after(now, scores, valid.y)
+    return selection, Validated(now.auc, metrics.worst_accuracy(scores > 0, valid.y, valid.client))
 
 
 def _save(path: Path, state: RunState, selection: Selection, seconds: float) -> None:
@@ -337,13 +367,15 @@ class _MetricsFile:
             self.file.flush()
             os.fsync(self.file.fileno())
 
-    def write(self, record: RoundRecord, auc: float | None, state: RunState, seconds: float) -> None:
+    def write(self, record: RoundRecord, score: Validated | None, state: RunState, seconds: float) -> None:
         if self.path is None:
             return
         row = record._asdict() | {
-            "valid_auc": auc,
+            "valid_auc": score and score.auc,
+            "worst_accuracy": score and score.worst_accuracy,
             "bytes_up": state.ledger.total_up,
             "bytes_down": state.ledger.total_down,
+            "seconds_up": state.ledger.seconds_up,
             "seconds": round(seconds, 4),
         }
         self.file.write(json.dumps(_finite(row)) + "\n")

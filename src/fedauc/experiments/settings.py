@@ -9,6 +9,8 @@ from fedauc.core.averaging import Output
 from fedauc.core.weighting import Balance, ClientWeight
 from fedauc.errors import InputError
 
+Statistics = Literal["averaged", "local", "recalibrated"]
+
 
 @dataclass(frozen=True)
 class DataSettings:
@@ -83,6 +85,17 @@ class TrainSettings:
     """The model: the last iterate, a stage's average, or the moving average over `memory` cycles."""
     memory: float = 1.0
     """Horizon of the moving average, in cycles."""
+    init_from: str | None = None
+    """A run's folder or a safetensors file to start from."""
+    warmup: str | None = None
+    """A method that trains first; this one goes on from its model."""
+    warmup_cycles: int = 20
+    """Cycles of the method that trains first."""
+    head: Literal["kept", "fresh"] = "kept"
+    """The last layer of the model that is started from: taken over, or started anew."""
+    statistics: Statistics = "averaged"
+    """Running statistics of batch normalisation: averaged like the model, kept by each client, or computed
+    anew for every model that is validated."""
     eval_every: int | None = None
     """Validate every so many rounds; once a cycle where not said."""
     mode: Literal["vmap", "loop"] = "vmap"
@@ -95,7 +108,9 @@ class TrainSettings:
     def __post_init__(self) -> None:
         if self.batch < 2:
             raise InputError(f"train.batch={self.batch} must be at least 2: a positive and a negative.")
-        for name in ("eval_every", "threads", "chunk"):
+        if self.init_from is not None and self.warmup is not None:
+            raise InputError("train.init_from and train.warmup both say where to start; choose one.")
+        for name in ("eval_every", "threads", "chunk", "warmup_cycles"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"train.{name}={value} must be at least 1.")

@@ -18,6 +18,10 @@ for (`core.weighting`), because most clients have no positives; a passive score 
 weights. Every active score meets all P passive scores of its step instead of one, which costs nothing
 (scores are scalars) and lowers the variance. `refresh="rolling"` replaces a group's scores as soon as the
 group answered, so that they are at most one cycle old instead of two.
+
+What is compared is the objective's business: a scalar score, an embedding (`Contrastive`), or a score with an
+estimate u that belongs to the example and is kept by its client (`PartialAUC`, FedXL2); the estimates travel
+as a third pool beside the positives they belong to.
 """
 
 from __future__ import annotations
@@ -36,17 +40,16 @@ from fedauc.core.method import Aggregate, Batch, Cohort, Draw, Gathered, Knobs, 
 from fedauc.core.rng import U64
 from fedauc.core.tree import Tree
 from fedauc.errors import InputError
-from fedauc.methods.local_sgda import decayed
-from fedauc.objectives.base import Apply
-from fedauc.objectives.pairwise_auc import PairwiseAUC
-
-CLASSES = ("negatives", "positives")
+from fedauc.methods.base import Rule, averaged, decayed
+from fedauc.objectives.base import Apply, differentiate
+from fedauc.objectives.pairwise_auc import Pairwise
 
 
 class Scores(NamedTuple):
     """Scores of one class with the weights they are drawn by, and the round each came from."""
 
     h: Tensor
+    """[n] scores, or [n, …] embeddings."""
     weight: Tensor
     round: Tensor
 
@@ -67,14 +70,16 @@ class Local(NamedTuple):
     z: Tree
     buffer: Tree
     """B₁, B₂: passive scores, the next ones first."""
+    kept: Tree
+    """u: estimates of the client's own positives, where the objective has any."""
 
 
 @dataclass(frozen=True)
-class ActivePassive:
+class ActivePassive(Rule):
     """Local SGD on pairs of own (active) and other clients' earlier (passive) scores."""
 
     apply: Apply
-    objective: PairwiseAUC
+    objective: Pairwise
     refresh: Literal["cycle", "round", "rolling"] = "rolling"
     """Passive scores are those of the previous cycle, of the previous round, or each client's latest."""
     passive: int = 32
@@ -83,7 +88,7 @@ class ActivePassive:
     """ℓ₂ penalty on the model's parameters."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.objective, PairwiseAUC):
+        if not isinstance(self.objective, Pairwise):
             raise InputError(
                 f"active-passive needs a pairwise objective: {type(self.objective).__name__} is a sum over"
                 " examples and has no pairs to complete with passive scores; use the rule local-sgda."
@@ -95,13 +100,24 @@ class ActivePassive:
     def draw(self) -> Draw:
         return "stratified"
 
-    def server_init(self, params: Tree) -> Server:
+    @property
+    def pools(self) -> dict[str, int]:
+        """What is gathered, and of which class it is."""
+        return {"negatives": 0, "positives": 1} | ({"estimates": 1} if self.objective.kept else {})
+
+    def server_init(self, params: Tree, clients: int) -> Server:
         like = next(iter(params.values()))
-        empty = Scores(like.new_zeros(0), like.new_zeros(0), like.new_zeros(0, dtype=torch.int64))
-        return Server(params, dict.fromkeys(CLASSES, empty), dict.fromkeys(CLASSES, empty))
+        wide = {name: like.new_zeros(0, *shape) for name, shape in self.objective.shapes.items()}
+        empty = {
+            name: Scores(wide.get(name, like.new_zeros(0)), like.new_zeros(0), like.new_zeros(0).long())
+            for name in self.pools
+        }
+        return Server(params, empty, empty)
 
     def memory_init(self, z: Tree) -> Tree:
-        return {}
+        """u of each positive and one more slot, for examples that have none; 0 says: not estimated yet."""
+        size = self.objective.kept
+        return {"u": next(iter(z.values())).new_zeros(size + 1)} if size else {}
 
     def broadcast(self, s: Server) -> Broadcast:
         return Broadcast(s.z)
@@ -112,51 +128,61 @@ class ActivePassive:
         size = knobs.steps * self.passive if filled else 0
         return {
             name: drawn(s.passive[name], cohort, size, rng.fold(seed, rng.PASSIVE, code, knobs.round))
-            for code, name in enumerate(CLASSES)
+            for name, code in self.pools.items()
         }
 
     def client_init(self, d: Broadcast, own: Tree, c: Tree) -> Local:
-        return Local(d.z, own)
+        return Local(d.z, own, c)
 
     def client_step(self, l: Local, batch: Batch, eta: Tensor) -> tuple[Local, Tree]:
-        positives, negatives = l.buffer["positives"][: self.passive], l.buffer["negatives"][: self.passive]
-        if not len(positives):  # nothing to compare with yet: only fill the pools
+        passive = {name: scores[: self.passive] for name, scores in l.buffer.items()}
+        slot, before = self._own_estimates(l, batch)
+
+        def loss(z: Tree, output: Tensor) -> tuple[Tensor, Tree]:
+            h = self.objective.score(output)
+            value, aux = self.objective.paired(h, batch.y, batch.weight, passive, before)
+            return value, {"h": h} | aux
+
+        if not len(passive["positives"]):  # nothing to compare with yet: only fill the pools
             h = self.objective.score(self.apply(l.z, batch.x))
-            return l, {"loss": h.new_full((), math.nan), "h": h, "y": batch.y}
+            nothing = h.new_full((), math.nan)
+            return l, {"loss": nothing, "y": batch.y, "h": h} | self.objective.unpaired(batch.y)
+        slope = differentiate(self.apply, l.z, batch.x, loss)
+        gradient = decayed(slope.gradient, l.z, self.weight_decay)
+        buffer = {name: scores.roll(-self.passive, dims=0) for name, scores in l.buffer.items()}
+        kept = {"u": l.kept["u"].scatter(0, slot, slope.aux["u"])} if l.kept else {}
+        z = tree.add(l.z, gradient, -eta) | slope.statistics
+        return Local(z, buffer, kept), {"loss": slope.loss / 2, "y": batch.y} | slope.aux
 
-        def value(z: Tree) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-            h = self.objective.score(self.apply(z, batch.x))
-            loss = self.objective.loss(h, batch.y, batch.weight, positives, negatives)
-            return loss, (loss.detach(), h.detach())
-
-        gradient, (loss, h) = torch.func.grad(value, has_aux=True)(l.z)
-        gradient = decayed(gradient, l.z, self.weight_decay)
-        buffer = {name: scores.roll(-self.passive) for name, scores in l.buffer.items()}
-        return Local(tree.add(l.z, gradient, -eta), buffer), {"loss": loss / 2, "h": h, "y": batch.y}
+    def _own_estimates(self, l: Local, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Where u of each example is kept (negatives share the last slot), and its value."""
+        slot = torch.where(batch.y > 0, batch.row, self.objective.kept)
+        return slot, l.kept["u"][slot] if l.kept else batch.weight
 
     def client_finish(self, d: Broadcast, l: Local, c: Tree, outs: Tree, knobs: Knobs) -> tuple[Upload, Tree]:
-        h, y = outs["h"].flatten(), outs["y"].flatten()
-        scores = {"negatives": Gathered(h, y == 0), "positives": Gathered(h, y > 0)}
-        return Upload(mean=tree.sub(l.z, d.z), gather=scores), c
+        y = outs["y"].flatten()
+        values = {"negatives": outs["h"], "positives": outs["h"], "estimates": outs.get("u", outs["y"])}
+        scores = {
+            name: Gathered(values[name].flatten(0, 1), y > 0 if code else y == 0)
+            for name, code in self.pools.items()
+        }
+        return Upload(mean=tree.sub(l.z, d.z), gather=scores), l.kept
 
     def server_update(self, s: Server, aggregate: Aggregate, cohort: Cohort, knobs: Knobs) -> Server:
-        z = tree.add(s.z, aggregate.mean)
+        z = averaged(s.z, aggregate, cohort)
         new = {
             name: weighted(aggregate.gather[name], cohort.share[:, code], knobs.round)
-            for code, name in enumerate(CLASSES)
+            for name, code in self.pools.items()
         }
         if self.refresh == "cycle":
-            fresh = {name: joined(s.fresh[name], new[name]) for name in CLASSES}
+            fresh = {name: joined(s.fresh[name], new[name]) for name in new}
             if not knobs.cycle_end:
                 return Server(z, s.passive, fresh)
-            passive = {name: fresh[name] if len(fresh[name].h) else s.passive[name] for name in CLASSES}
-            return Server(z, passive, {name: since(fresh[name], knobs.round + 1) for name in CLASSES})
+            passive = {name: fresh[name] if len(fresh[name].h) else s.passive[name] for name in new}
+            return Server(z, passive, {name: since(fresh[name], knobs.round + 1) for name in new})
         window = 1 if self.refresh == "round" else knobs.cycle_length
-        both = {name: joined(s.passive[name], new[name]) for name in CLASSES}
-        return Server(z, {name: recent(both[name], knobs.round + 1 - window) for name in CLASSES}, s.fresh)
-
-    def server_stage(self, s: Server) -> Server:
-        return s
+        both = {name: joined(s.passive[name], new[name]) for name in new}
+        return Server(z, {name: recent(both[name], knobs.round + 1 - window) for name in new}, s.fresh)
 
 
 def weighted(pool: Pool, share: NDArray[np.float64], round: int) -> Scores:
@@ -188,7 +214,7 @@ def drawn(scores: Scores, cohort: Cohort, size: int, key: U64) -> Tensor:
     """
     clients = cohort.clients[:, None]
     if size == 0:
-        return scores.h.new_zeros(len(clients), 0)
+        return scores.h.new_zeros(len(clients), 0, *scores.h.shape[1:])
     shuffled = rng.permuted(rng.fold(key, clients, 0), np.array([[size]]), np.arange(size)[None, :])
     points = torch.as_tensor((shuffled + rng.uniform(key, clients, 1)) / size, device=scores.h.device)
     cumulated = scores.weight.double().cumsum(0)

@@ -1,7 +1,7 @@
 """How well scores rank rare events: the area under the ROC curve, its uncertainty, per client, pooled."""
 
 from fedauc.metrics.auc import UndefinedAUC, auc, average_precision, partial_auc, roc_points
-from fedauc.metrics.clients import per_client
+from fedauc.metrics.clients import per_client, worst_accuracy
 from fedauc.metrics.intervals import auc_interval, delong, delong_difference, delong_test
 from fedauc.metrics.mergeable import ScoreHistogram, merge_exact
 
@@ -18,4 +18,5 @@ __all__ = [
     "partial_auc",
     "per_client",
     "roc_points",
+    "worst_accuracy",
 ]

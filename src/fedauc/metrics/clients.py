@@ -68,3 +68,13 @@ def per_client(scores: Values, labels: Values, clients: Values, names: Sequence[
         area = None if why else pairs / (2 * positives * negatives)
         result.append({"client": name, "rows": count, "positives": positives, "auc": area, "why": why})
     return result
+
+
+def worst_accuracy(predicted: Values, labels: Values, clients: Values | None) -> float | None:
+    """The lowest share of rows classified rightly at any client; None where clients are not known."""
+    if clients is None:
+        return None
+    right = as_vector(predicted, "predicted").astype(bool) == (as_vector(labels, "labels") > 0)
+    codes = as_vector(clients, "clients")
+    rows = np.bincount(codes)
+    return float((np.bincount(codes, weights=right)[rows > 0] / rows[rows > 0]).min())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedauc.core.method import Draw
@@ -29,7 +31,7 @@ class CrossEntropy:
     def variables(self, like: Tensor) -> Tree:
         return {}
 
-    def fitted(self, positive_rate: float) -> CrossEntropy:
+    def fitted(self, counts: NDArray[np.int64]) -> CrossEntropy:
         return self
 
     def projected(self, z: Tree) -> Tree:

@@ -19,7 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedauc.core.method import Draw
@@ -55,14 +57,23 @@ class MinimaxAUC:
         start = torch.full_like(zero, self.margin) if self.form == "margin" else zero
         return {"auc.a": zero, "auc.b": zero.clone(), "auc.alpha": start.clone()}
 
-    def fitted(self, positive_rate: float) -> MinimaxAUC:
-        return self if self.positive_rate is not None else replace(self, positive_rate=positive_rate)
+    def score(self, logit: Tensor) -> Tensor:
+        """h, what is ranked."""
+        return linked(self.link, logit)
+
+    def at_dual(self, alpha: Tensor) -> Tree:
+        """The dual variable at α = E⁻h - E⁺h, its value at the saddle."""
+        return {"auc.alpha": alpha if self.form == "plain" else (self.margin + alpha).clamp(min=0.0)}
+
+    def fitted(self, counts: NDArray[np.int64]) -> MinimaxAUC:
+        rate = float(counts[:, 1].sum() / counts.sum())
+        return self if self.positive_rate is not None else replace(self, positive_rate=rate)
 
     def loss(self, z: Tree, logit: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        h, a, b, alpha = linked(self.link, logit), z["auc.a"], z["auc.b"], z["auc.alpha"]
+        h, a, b, alpha = self.score(logit), z["auc.a"], z["auc.b"], z["auc.alpha"]
         if self.scale == "printed":  # weights sum to 1 over the batch: [+] has expectation p
             p = self.positive_rate
-            assert p is not None, "call fitted(p) first"
+            assert p is not None, "call fitted(counts) first"
             positive, negative, curvature = (1 - p) * weight * y, p * weight * (1 - y), p * (1 - p)
         else:  # weights sum to c⁺ and c⁻ over the classes
             positive, negative, curvature = weight * y, weight * (1 - y), 1.0

@@ -11,16 +11,41 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedauc.core.tree import Tree
 from fedauc.errors import InputError
 from fedauc.objectives.base import Link, linked
 
 Surrogate = Literal["square", "squared-hinge", "logistic", "sigmoid", "barrier-hinge", "q-norm-hinge"]
+
+
+@runtime_checkable
+class Pairwise(Protocol):
+    """An objective of pairs: active examples against passive parts of other clients."""
+
+    @property
+    def kept(self) -> int:
+        """How many of its positives a client keeps an estimate u for; 0: the objective has no estimates."""
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the passive parts that are not scalars."""
+
+    def score(self, output: Tensor) -> Tensor:
+        """What is compared and what travels, from the model's output: [B] or [B, …]."""
+
+    def paired(
+        self, h: Tensor, y: Tensor, weight: Tensor, passive: Tree, before: Tensor
+    ) -> tuple[Tensor, Tree]:
+        """The objective of a batch against passive parts, and the new estimates u; `before` are the old."""
+
+    def unpaired(self, y: Tensor) -> Tree:
+        """The estimates while there is nothing to compare with."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +75,17 @@ class PairwiseAUC:
         if self.surrogate == "barrier-hinge" and self.tau <= 1:
             raise InputError(f"tau={self.tau} must be above 1, or the barrier hinge has no barrier.")
 
-    def score(self, logit: Tensor) -> Tensor:
+    @property
+    def kept(self) -> int:
+        return 0
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {}
+
+    def score(self, output: Tensor) -> Tensor:
         """h, what is compared and what travels."""
-        return linked(self.link, logit)
+        return linked(self.link, output)
 
     def psi(self, t: Tensor) -> Tensor:
         """ψ(t) at t = h⁺ - h⁻."""
@@ -64,8 +97,21 @@ class PairwiseAUC:
         The weights of the positives sum to c⁺ and those of the negatives to c⁻, so this is
         c⁺·mean ψ(h⁺, passive⁻) + c⁻·mean ψ(passive⁺, h⁻).
         """
-        t = torch.where(y[:, None] > 0, h[:, None] - negatives[None, :], positives[None, :] - h[:, None])
+        t = margins(h, y, positives, negatives)
         return (weight * self.psi(t).mean(dim=1)).sum()
+
+    def paired(
+        self, h: Tensor, y: Tensor, weight: Tensor, passive: Tree, before: Tensor
+    ) -> tuple[Tensor, Tree]:
+        return self.loss(h, y, weight, passive["positives"], passive["negatives"]), {}
+
+    def unpaired(self, y: Tensor) -> Tree:
+        return {}
+
+
+def margins(h: Tensor, y: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+    """t [B, P]: h - passive⁻ for positives, passive⁺ - h for negatives."""
+    return torch.where(y[:, None] > 0, h[:, None] - negatives[None, :], positives[None, :] - h[:, None])
 
 
 def _barrier_hinge(o: PairwiseAUC, t: Tensor) -> Tensor:

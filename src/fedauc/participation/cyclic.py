@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedauc.core import rng
 from fedauc.errors import InputError
+from fedauc.participation.base import Situation
 
 
 def default_groups(clients: int) -> int:
@@ -58,10 +59,16 @@ class CyclicRoster:
         return len(self.bounds) - 1
 
     @property
+    def active(self) -> float:
+        return float(np.minimum(np.diff(self.bounds), self.per_round or len(self.order)).mean())
+
+    @property
     def groups(self) -> list[NDArray[np.int64]]:
         return [np.sort(self.order[a:b]) for a, b in zip(self.bounds[:-1], self.bounds[1:], strict=True)]
 
-    def select(self, round: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def select(
+        self, round: int, now: Situation | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         k = round % self.cycle_length
         start, size = self.bounds[k], int(self.bounds[k + 1] - self.bounds[k])
         m = size if self.per_round is None else min(self.per_round, size)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedauc.participation.base import Situation
+
 
 @dataclass(frozen=True)
 class Full:
@@ -22,8 +24,14 @@ class FullRoster:
     cycle_length: int = 1
 
     @property
+    def active(self) -> float:
+        return float(self.clients)
+
+    @property
     def groups(self) -> list[NDArray[np.int64]]:
         return [np.arange(self.clients)]
 
-    def select(self, round: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def select(
+        self, round: int, now: Situation | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         return np.arange(self.clients), np.ones(self.clients)

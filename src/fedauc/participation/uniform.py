@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedauc.core import rng
 from fedauc.errors import InputError
+from fedauc.participation.base import Situation
 from fedauc.participation.cyclic import default_groups
 
 
@@ -39,10 +40,16 @@ class UniformRoster:
         return math.ceil(self.clients / self.per_round)
 
     @property
+    def active(self) -> float:
+        return float(self.per_round)
+
+    @property
     def groups(self) -> list[NDArray[np.int64]]:
         return [np.arange(self.clients)]
 
-    def select(self, round: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def select(
+        self, round: int, now: Situation | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         key = rng.fold(self.seed, rng.COHORT, round)
         picked = rng.permuted(key, np.array([self.clients]), np.arange(self.per_round))
         expected = self.cycle_length * self.per_round / self.clients

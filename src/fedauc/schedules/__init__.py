@@ -2,7 +2,21 @@
 
 from fedauc.schedules.base import Schedule, Stage
 from fedauc.schedules.stagewise import Stagewise
+from fedauc.schedules.theory import CodascaTheory, MinimaxTheory, PairwiseTheory
 
-SCHEDULES: dict[str, type] = {"stagewise": Stagewise}
+SCHEDULES: dict[str, type] = {
+    "stagewise": Stagewise,
+    "theory-minimax": MinimaxTheory,
+    "theory-pairwise": PairwiseTheory,
+    "theory-codasca": CodascaTheory,
+}
 
-__all__ = ["SCHEDULES", "Schedule", "Stage", "Stagewise"]
+__all__ = [
+    "SCHEDULES",
+    "CodascaTheory",
+    "MinimaxTheory",
+    "PairwiseTheory",
+    "Schedule",
+    "Stage",
+    "Stagewise",
+]

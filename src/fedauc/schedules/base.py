@@ -22,5 +22,8 @@ class Schedule(Protocol):
     cycles: int
     eta: float
 
+    def bind(self, cycle_length: int, active: float) -> Schedule:
+        """The schedule for K rounds a cycle and M clients a round, where it depends on them."""
+
     def at(self, cycle: int) -> Stage:
         """The stage that cycle `cycle` (from 0) belongs to."""

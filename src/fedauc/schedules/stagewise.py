@@ -6,9 +6,11 @@ A constant schedule is the special case of one stage (`stage_cycles=None`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from fedauc.errors import InputError
 from fedauc.schedules.base import Stage
+from fedauc.schedules.theory import grown_steps
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Stagewise:
     """What the step size is multiplied with from stage to stage."""
     growth: float = 1.0
     """What the number of cycles is multiplied with from stage to stage."""
+    interval: Literal["constant", "growing"] = "constant"
+    """Local steps of later stages: always I, or growing as 1/√η_s (Theorem 4.5)."""
 
     def __post_init__(self) -> None:
         for name in ("eta", "decay", "growth"):
@@ -36,6 +40,9 @@ class Stagewise:
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)} must be at least 1.")
 
+    def bind(self, cycle_length: int, active: float) -> Stagewise:
+        return self
+
     def at(self, cycle: int) -> Stage:
         if self.stage_cycles is None:
             return Stage(0, self.eta, self.steps, cycle == 0)
@@ -44,4 +51,6 @@ class Stagewise:
             start += length
             s += 1
             length = max(1, round(self.stage_cycles * self.growth**s))
-        return Stage(s, self.eta * self.decay**s, self.steps, cycle == start)
+        eta = self.eta * self.decay**s
+        steps = self.steps if self.interval == "constant" else grown_steps(self.steps, self.eta, eta)
+        return Stage(s, eta, steps, cycle == start)

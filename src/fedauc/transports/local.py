@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,17 @@ from fedauc.core.tree import Tree, nbytes
 from fedauc.data.federated import Draws
 from fedauc.transports.memory import keep_freed_memory
 from fedauc.transports.trace import Replay
+
+
+class Carried(NamedTuple):
+    """What an exchange brings back."""
+
+    aggregate: Aggregate
+    memory: list[Tree]
+    """The clients' new memory."""
+    loss: float
+    sent: NDArray[np.int64]
+    """Bytes that each client sent."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +64,8 @@ class LocalTransport:
         knobs: Knobs,
         seed: int,
         ledger: Ledger,
-    ) -> tuple[Aggregate, list[Tree], float]:
-        """One round: send down, I local steps, collect; also the clients' new memory and the mean loss."""
+    ) -> Carried:
+        """One exchange: send down, I local steps, collect."""
         keep_freed_memory()
         down = method.broadcast(server)
         own = method.address(server, cohort, knobs, seed)
@@ -63,26 +74,29 @@ class LocalTransport:
         ledger.down(sizes(own), 0)
 
         size = self.chunk if self.mode == "vmap" else 1
-        mean: Tree | None = None
+        mean: Tree = {}
+        total: Tree = {}
+        sent: list[NDArray[np.int64]] = []
         pools: dict[str, list[Pool]] = {}
         kept: list[Tree] = []
         losses: list[Tensor] = []
         for first in range(0, m, size):
             part = slice(first, min(first + size, m))
             upload, new, outs = self._clients(method, down, own, memory[part], draws, part, knobs)
-            _record(ledger, upload)
-            weight = cohort.weight[part]
-            partial = {name: _weighted_sum(value, weight) for name, value in upload.mean.items()}
-            mean = partial if mean is None else tree.add(mean, partial)
+            sent.append(_record(ledger, upload, part.stop - part.start))
+            mean = _folded(mean, upload.mean, cohort.weight[part])
+            total = _folded(total, upload.sum, cohort.omega[part])
             for name, rows in upload.gather.items():
                 pools.setdefault(name, []).append(_kept(rows, first))
-            kept += [tree.unstack(new, i) for i in range(len(weight))] if new else [{}] * len(weight)
+            here = range(part.stop - part.start)
+            kept += [tree.unstack(new, i) if new else {} for i in here]
             losses.append(outs["loss"].mean(dim=1))
         gather = {
             name: Pool(torch.cat([p.values for p in parts]), torch.cat([p.owner for p in parts]))
             for name, parts in pools.items()
         }
-        return Aggregate(mean or {}, gather), kept, float(torch.cat(losses).mean())
+        aggregate = Aggregate(mean, gather, total)
+        return Carried(aggregate, kept, float(torch.cat(losses).mean()), np.concatenate(sent))
 
     def _clients(
         self,
@@ -137,10 +151,13 @@ def _single(fn: Callable[..., Any], dims: tuple[int | None, ...]) -> Callable[..
     return run
 
 
-def _weighted_sum(stacked: Tensor, weight: NDArray[np.float64]) -> Tensor:
-    """Σ_m ŵ_m · upload_m over the client axis."""
-    w = torch.as_tensor(weight, dtype=stacked.dtype, device=stacked.device)
-    return torch.tensordot(w, stacked, dims=1)
+def _folded(total: Tree, stacked: Tree, weight: NDArray[np.float64]) -> Tree:
+    """total + Σ_m weight_m · upload_m over the client axis."""
+    partial: Tree = {}
+    for name, value in stacked.items():
+        w = torch.as_tensor(weight, dtype=value.dtype, device=value.device)
+        partial[name] = torch.tensordot(w, value, dims=1)
+    return tree.add(total, partial) if total else partial
 
 
 def _kept(rows: Gathered, first: int) -> Pool:
@@ -149,10 +166,15 @@ def _kept(rows: Gathered, first: int) -> Pool:
     return Pool(rows.values[rows.keep], owner[rows.keep])
 
 
-def _record(ledger: Ledger, upload: Upload) -> None:
-    """Bytes of a chunk's uploads: all of `mean`, and of `gather` the rows that are kept."""
-    size = {"model": nbytes(upload.mean)}
+def _record(ledger: Ledger, upload: Upload, clients: int) -> NDArray[np.int64]:
+    """Count a chunk's uploads: all of `mean` and `sum`, and of `gather` the rows that are kept; returns the
+    bytes that each client sent."""
+    size = {"model": nbytes(upload.mean), "control": nbytes(upload.sum)}
+    each = np.full(clients, sum(size.values()) // clients, dtype=np.int64)
     for name, rows in upload.gather.items():
         per_row = rows.values[0, 0].numel() * rows.values.element_size() if rows.values.numel() else 0
-        size[name] = int(rows.keep.sum()) * per_row
-    ledger.up(size, next(iter(upload.mean.values())).shape[0])
+        own = rows.keep.sum(dim=1).numpy(force=True) * per_row
+        size[name] = int(own.sum())
+        each += own
+    ledger.up(size, clients)
+    return each

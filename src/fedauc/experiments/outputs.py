@@ -1,0 +1,84 @@
+"""From a run's state to the model that is validated and tested, and its scores.
+
+Without running statistics that is the averaged iterate. Under batch normalisation `train.statistics` says
+which statistics the model is evaluated with:
+
+    averaged       those of the iterate: what the clients sent, averaged
+    recalibrated   computed anew for this model from a batch of every client: one more message each
+    local          every client's own; rows of no known client get the mean of all clients' statistics
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedauc import models
+from fedauc.core import rng, tree
+from fedauc.core.ledger import Ledger
+from fedauc.core.loop import Federation, RunState
+from fedauc.core.method import Cohort
+from fedauc.core.tree import Tree
+from fedauc.data.federated import Draws
+from fedauc.experiments.prepare import Part
+from fedauc.experiments.settings import Statistics
+from fedauc.methods.base import of, under
+from fedauc.methods.local_statistics import OWN_STATISTICS
+from fedauc.models import Model
+
+ROWS = 64
+"""Rows of a client's batch when statistics are computed anew."""
+MOST = 256
+"""So many clients at most are asked for it."""
+
+
+def output(fed: Federation, model: Model, state: RunState, statistics: Statistics) -> tuple[Tree, Ledger]:
+    """The model to evaluate after a round, and the ledger with what it took to get it."""
+    z, ledger = state.averaged.z, state.ledger
+    if not model.statistics or statistics == "averaged":
+        return z, ledger
+    if statistics == "recalibrated":
+        return _recalibrated(fed, model, state)
+    own = {client: _own(memory) for client, memory in state.memory.items() if _own(memory)}
+    mean = {n: torch.stack([s[n] for s in own.values()]).mean(dim=0) for n in model.statistics} if own else {}
+    each: Tree = {}
+    for client, values in own.items():
+        each |= under(f"clients/{client}", values)
+    return z | mean | each, ledger
+
+
+def scores(model: Model, z: Tree, part: Part) -> NDArray[np.float32]:
+    """Logits of rows, each with its client's statistics where there are such."""
+    found = model.scores(z, part.x).numpy(force=True)
+    if part.client is None:
+        return found
+    for client in sorted({int(name.split("/")[1]) for name in z if name.startswith("clients/")}):
+        rows = np.flatnonzero(part.client == client)
+        if len(rows):
+            own = z | of(f"clients/{client}", z)
+            found[rows] = model.scores(own, part.x[torch.from_numpy(rows)]).numpy(force=True)
+    return found
+
+
+def _recalibrated(fed: Federation, model: Model, state: RunState) -> tuple[Tree, Ledger]:
+    n = fed.data.clients
+    clients = np.unique(np.linspace(0, n - 1, min(n, MOST)).round().astype(np.int64))
+    ones = np.ones((len(clients), 2))
+    cohort = Cohort(clients, ones[:, 0], ones[:, 0], ones, ones)
+    seed = int(rng.fold(fed.seed, rng.STATISTICS)[0] >> np.uint64(1))
+    draws = Draws(fed.data, cohort, "natural", 1, ROWS, seed, state.round)
+    sizes = np.minimum(fed.data.counts[clients].sum(axis=1), ROWS)
+    batches = (fed.data.gather(draws.rows[i, 0, :size])[0] for i, size in enumerate(sizes))
+    z = models.recalibrated(model, state.averaged.z, batches)
+    ledger = state.ledger.copy()
+    statistics = tree.nbytes({name: z[name] for name in model.statistics})
+    ledger.down({"z": tree.nbytes(model.params(z)) * len(clients)}, len(clients))
+    ledger.up({"statistics": statistics * len(clients)}, len(clients))
+    return z, ledger
+
+
+def _own(memory: Tree) -> Tree:
+    """The statistics in a client's memory, however deep."""
+    name = f"{OWN_STATISTICS}/"
+    return {key.rpartition(name)[2]: value for key, value in memory.items() if name in key}

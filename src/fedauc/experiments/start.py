@@ -1,0 +1,42 @@
+"""Where a run starts: fresh, from a saved model, or from a model that another method trains first.
+
+Yuan et al. 2021 (section 6) train features with cross-entropy and then maximise AUC from there with a fresh
+last layer, because a deep network learns little from an AUC loss alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from fedauc.core import checkpoint
+from fedauc.core.tree import Tree
+from fedauc.errors import InputError
+from fedauc.models import Model
+
+
+def from_file(path: Path, model: Model, params: Tree, head: str) -> Tree:
+    """The parameters of a run's folder or a safetensors file, in place of `params`."""
+    file = path / "model.safetensors" if path.is_dir() else path
+    if not file.exists():
+        raise InputError(f"There is no model to start from: {file} does not exist.")
+    saved, _ = checkpoint.read_tensors(file)
+    return taken_over(saved, model, params, head, str(file))
+
+
+def taken_over(saved: Tree, model: Model, params: Tree, head: str, where: str) -> Tree:
+    """`params` with the values of a saved model; its last layer only where it is to be kept."""
+    wanted = [name for name in params if head == "kept" or name not in model.head]
+    wrong = [n for n in wanted if n not in saved or saved[n].shape != params[n].shape]
+    if wrong:
+        raise InputError(
+            f"The model in {where} does not fit this run's: {_some(wrong)}"
+            " is missing or has another shape; name the same model and data"
+            + (", or take only its features over with head=fresh." if set(wrong) <= set(model.head) else ".")
+        )
+    return params | {name: saved[name].to(params[name]) for name in wanted}
+
+
+def _some(names: Iterable[str]) -> str:
+    first, *rest = names
+    return f"{first} (and {len(rest)} others)" if rest else first

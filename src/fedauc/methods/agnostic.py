@@ -1,0 +1,132 @@
+"""Agnostic federated learning: the worst mixture of clients (CE-Minimax, Minimax-Uniform, -Weighted, -All).
+
+    min over w, max over λ in the simplex of  Σ_n λ_n f_n(w) - ϱ N Σ_n (λ_n - 1/N)²
+
+    server, round t                                       client n
+      phase 1: clients S by the participation (q)           gradient of f_n on a batch (or I local steps)
+        w ← w - η Σ_{n∈S} λ_n/q_n ∇f_n(w)
+      phase 2: m clients U, uniformly                       its loss at w⁽ᵗ⁾ on another batch: one number
+        λ ← Π(λ + η_λ [N/m · loss_n]_{n∈U} - η_λ ϱ 2N (λ - 1/N))
+
+Mohri, Sivek & Suresh, "Agnostic federated learning", ICML 2019; "Client sampling for communication-efficient
+distributed minimax optimization" (CE-Minimax: Alg. 1, eq. 4-7; q from its problem P1 is the participation
+`optimal`, ∝ λ is `weighted`). Any rule can be inside, so f_n may be cross-entropy or an AUC loss.
+
+Where this departs from the papers, and why: phase 2 is carried out before phase 1 and takes effect after it;
+both see w⁽ᵗ⁾ and λ⁽ᵗ⁾, so the order is only a matter of what the server has to keep. λ is kept inside a box
+[low, high] as well where the user gives one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedauc.core.method import Aggregate, Batch, Cohort, Gathered, Knobs, Method, Phase, Upload
+from fedauc.core.tree import Tree
+from fedauc.errors import InputError
+from fedauc.methods.base import Wrapper
+from fedauc.participation.uniform import Uniform
+
+
+class Server(NamedTuple):
+    inner: Any
+    lam: Tensor
+    """λ⁽ᵗ⁾ [N], in force now."""
+    following: Tensor
+    """λ⁽ᵗ⁺¹⁾, in force after this round."""
+
+    @property
+    def z(self) -> Tree:
+        return self.inner.z
+
+
+@dataclass(frozen=True)
+class Agnostic(Wrapper):
+    """Clients with a large loss count for more: the mixture of clients that is worst for the model."""
+
+    inner: Method
+    eta_lambda: float = 0.01
+    """η_λ, the step size of the clients' weights."""
+    chi2: float = 1e-5
+    """ϱ, the strength of the χ² pull towards equal weights."""
+    report: int | None = None
+    """m of phase 2, clients that report their loss; as many as of the default random participation."""
+    low: float = 0.0
+    """Lower bound of a client's weight."""
+    high: float = 1.0
+    """Upper bound of a client's weight."""
+
+    def __post_init__(self) -> None:
+        if self.eta_lambda < 0 or self.chi2 < 0:
+            raise InputError("eta_lambda and chi2 must not be negative.")
+        if not 0 <= self.low < self.high <= 1:
+            raise InputError(f"the weights' box needs 0 ≤ low < high ≤ 1, not [{self.low}, {self.high}].")
+
+    def phases(self, new_stage: bool) -> tuple[Phase, ...]:
+        return Phase(Report(self.inner, self), Uniform(self.report)), *super().phases(new_stage)
+
+    def server_init(self, params: Tree, clients: int) -> Server:
+        if not self.low <= 1 / clients <= self.high:
+            raise InputError(f"no weights of {clients} clients in [{self.low}, {self.high}] sum to one.")
+        lam = torch.full((clients,), 1 / clients, dtype=torch.float64)
+        return Server(self.inner.server_init(params, clients), lam, lam)
+
+    def importance(self, s: Server) -> Tensor:
+        return s.lam
+
+    def server_update(self, s: Server, aggregate: Aggregate, cohort: Cohort, knobs: Knobs) -> Server:
+        inner = self.inner.server_update(s.inner, aggregate, cohort, knobs)
+        return Server(inner, s.following, s.following)
+
+    def ascended(self, lam: Tensor, losses: Tensor, clients: Tensor) -> Tensor:
+        """λ⁽ᵗ⁺¹⁾ from the losses of the clients that reported."""
+        n = len(lam)
+        gradient = -2 * self.chi2 * n * (lam - 1 / n)
+        gradient[clients] += n / len(clients) * losses
+        return on_simplex(lam + self.eta_lambda * gradient, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Report(Wrapper):
+    """Phase 2: clients say how large their loss is; nobody trains."""
+
+    inner: Method
+    of: Agnostic
+
+    def broadcast(self, s: Server) -> Any:
+        return self.inner.broadcast(s.inner)
+
+    def memory_init(self, z: Tree) -> Tree:
+        return {}
+
+    def client_init(self, d: Any, own: Tree, c: Tree) -> Any:
+        return self.inner.client_init(d, own, self.inner.memory_init(d.z))
+
+    def client_step(self, l: Any, batch: Batch, eta: Tensor) -> tuple[Any, Tree]:
+        return l, {"loss": self.inner.client_step(l, batch, eta)[1]["loss"]}
+
+    def client_finish(self, d: Any, l: Any, c: Tree, outs: Tree, knobs: Knobs) -> tuple[Upload, Tree]:
+        loss = outs["loss"].mean()[None]
+        return Upload(mean={}, gather={"loss": Gathered(loss, torch.ones_like(loss, dtype=torch.bool))}), {}
+
+    def server_update(self, s: Server, aggregate: Aggregate, cohort: Cohort, knobs: Knobs) -> Server:
+        pool = aggregate.gather["loss"]
+        losses = pool.values.to(s.lam).nan_to_num(0.0)  # there is none while pools of scores are being filled
+        clients = torch.from_numpy(cohort.clients)[pool.owner.cpu()].to(s.lam.device)
+        return s._replace(following=self.of.ascended(s.lam, losses, clients))
+
+
+def on_simplex(v: Tensor, low: float, high: float) -> Tensor:
+    """The nearest point with low ≤ λ ≤ high and Σλ = 1: clip(v - θ), with θ by bisection."""
+    below, above = v.min() - high, v.max() - low
+    for _ in range(200):
+        theta = (below + above) / 2
+        too_much = (v - theta).clamp(low, high).sum() > 1
+        below, above = torch.where(too_much, theta, below), torch.where(too_much, above, theta)
+    lam = (v - (below + above) / 2).clamp(low, high)
+    free = (lam > low) & (lam < high)  # what bisection leaves over
+    return torch.where(free, lam + (1 - lam.sum()) / free.sum().clamp(min=1), lam)

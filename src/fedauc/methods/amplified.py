@@ -1,0 +1,62 @@
+"""Amplified updates: at the end of every cycle the server goes on in the direction that the cycle took.
+
+    server, at a cycle's end (P rounds)          x ← x₀ + γ (x - x₀),      x₀ ← x
+
+x₀ is the iterate at the end of the cycle before. One cycle is what it takes to hear everybody, so the sum of
+its updates is an unbiased direction, which single rounds are not.
+
+Wang & Ji, "A unified analysis of federated learning with arbitrary client participation", NeurIPS 2022
+(amplified FedAvg); Crawshaw & Liu, NeurIPS 2024 (amplified SCAFFOLD: around `ControlVariates`). γ = 1 is the
+wrapped method itself. Running statistics are not amplified.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fedauc.core import tree
+from fedauc.core.method import Aggregate, Cohort, Knobs, Method, moved
+from fedauc.core.tree import Tree
+from fedauc.errors import InputError
+from fedauc.methods.base import Wrapper
+
+
+class Server(NamedTuple):
+    inner: Any
+    anchor: Tree
+    """x₀, the iterate at the last cycle's end."""
+
+    @property
+    def z(self) -> Tree:
+        return self.inner.z
+
+
+@dataclass(frozen=True)
+class Amplified(Wrapper):
+    """Each cycle's change is multiplied."""
+
+    inner: Method
+    amplify: float = 1.5
+    """γ, what a cycle's change is multiplied with; 1 changes nothing."""
+
+    def __post_init__(self) -> None:
+        if self.amplify <= 0:
+            raise InputError(f"amplify={self.amplify} must be positive.")
+
+    def server_init(self, params: Tree, clients: int) -> Server:
+        inner = self.inner.server_init(params, clients)
+        return Server(inner, tree.learned(inner.z))
+
+    def server_update(self, s: Server, aggregate: Aggregate, cohort: Cohort, knobs: Knobs) -> Server:
+        inner = self.inner.server_update(s.inner, aggregate, cohort, knobs)
+        if not knobs.cycle_end:
+            return Server(inner, s.anchor)
+        change = tree.sub(tree.learned(inner.z), s.anchor)
+        z = self.projected(inner.z | tree.add(s.anchor, change, self.amplify))
+        return Server(moved(inner, z), tree.learned(z))
+
+    def server_stage(self, s: Server) -> Server:
+        """A stage may start elsewhere than the last one ended."""
+        inner = self.inner.server_stage(s.inner)
+        return Server(inner, tree.learned(inner.z))
