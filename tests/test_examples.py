@@ -16,5 +16,9 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example(path, tmp_path):
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True, cwd=tmp_path)
+    if path.stem == "metric_learning":  # the last search finds more than those before
+        *before, after = (float(found) for found in re.findall(r"mAP (0\.\d+)", done.stdout))
+        assert after > 1.3 * max(before)
+        return
     aucs = [float(found) for found in re.findall(r"AUC (0\.\d+)", done.stdout)]
     assert aucs[-1] > 0.9

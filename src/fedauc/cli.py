@@ -44,7 +44,11 @@ Root = Annotated[
     str | None, typer.Option("--data-root", help="Folder of published data files [FEDAUC_DATA].")
 ]
 ModelName = Annotated[
-    str | None, typer.Option("--model", help="linear, mlp or cnn [linear; cnn for images].")
+    str | None,
+    typer.Option(
+        "--model",
+        help="linear, mlp, cnn, resnet20, resnet18, densenet121 or densenet161 [linear; cnn for images].",
+    ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of splits, partitions, start values and draws.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
@@ -56,6 +60,11 @@ Set = Annotated[
     ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run in --out.")]
+InitFrom = Annotated[
+    str | None,
+    typer.Option(help="A run's folder or a safetensors file to start from.", show_default=False),
+]
+FreshHead = Annotated[bool, typer.Option("--fresh-head", help="With --init-from: start the last layer anew.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 
 
@@ -76,6 +85,8 @@ def train(
     device: Device = "cpu",
     out: Out = None,
     settings: Set = None,
+    init_from: InitFrom = None,
+    fresh_head: FreshHead = False,
     resume: Resume = False,
     quiet: Quiet = False,
 ) -> None:
@@ -122,6 +133,8 @@ def compare(
     device: Device = "cpu",
     out: Out = None,
     settings: Set = None,
+    init_from: InitFrom = None,
+    fresh_head: FreshHead = False,
     resume: Resume = False,
     quiet: Quiet = False,
 ) -> None:
@@ -191,11 +204,19 @@ def report(
 @app.command()
 def methods(
     name: Annotated[str | None, typer.Argument(help="A method, to see its settings.")] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="The page docs/methods.md: what travels, when to choose which.")
+    ] = False,
 ) -> None:
     """List the methods, or one method's settings with their defaults."""
     from fedauc.experiments.config import CHOSEN, FIXED, Config, describe
     from fedauc.experiments.presets import PRESETS, preset
 
+    if markdown:
+        from fedauc.experiments import catalogue
+
+        print(catalogue.markdown(), end="")
+        return
     if name is None:
         _print_list([(p.name, f"{p.summary} ({p.paper})") for p in PRESETS.values()])
         return
@@ -286,6 +307,11 @@ def _overrides(options: dict[str, Any]) -> dict[str, Any]:
     images = found.get("data.source") not in (None, "breast-cancer", "wine", "medicare-like")
     if options["model"] or images:
         found["model"] = options["model"] or "cnn"
+    if options["fresh_head"] and not options["init_from"]:
+        raise InputError("--fresh-head says what to do with the model of --init-from, which is not given.")
+    if options["init_from"]:
+        found["train.init_from"] = options["init_from"]
+        found["train.head"] = "fresh" if options["fresh_head"] else "kept"
     return found | parse_settings(options["settings"] or [])
 
 

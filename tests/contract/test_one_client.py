@@ -143,14 +143,18 @@ class DelayedPairs:
 
     def round(self, z, round):
         objective = self.rule.objective
-        psi = {"logistic": lambda t: F.softplus(-t)}[objective.surrogate]
+        psi = {"logistic": lambda t: F.softplus(-t), "squared-hinge": lambda t: F.relu(1 - t) ** 2}[
+            objective.surrogate
+        ]
         temperature = getattr(objective, "temperature", None)
         ((x, y),) = batches(self.run.fed, round)
         rows = [tuple(row.tolist()) for row in x[y == 1]]
         leaves = leaves_of(z)
         h = self.rule.apply(leaves, x)
-        if self.old is None:
-            u = [math.exp(math.log(2) / temperature)] * len(rows) if temperature else None
+        if objective.link == "sigmoid":
+            h = h.sigmoid()
+        if self.old is None:  # u of a tie, ψ(0) = 1
+            u = [math.exp(1 / temperature)] * len(rows) if temperature else None
         elif temperature is None:
             positive, negative = self.old
             value = torch.stack([psi(h_i - negative).mean() for h_i in h[y == 1]]).mean()

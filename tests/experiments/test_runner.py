@@ -107,7 +107,9 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["cycp-fedavg", "cycp-minimax", "cycp-pairwise", "rs-pairwise"])
+@pytest.mark.parametrize(
+    "method", ["cycp-fedavg", "cycp-pairwise", "cycp-pauc", "a-scaffold", "two-stage-codasca"]
+)
 def test_killed_and_resumed_is_never_stopped_bit_for_bit(tmp_path, method):
     path = claims_csv(tmp_path)
     more = {"cycles": 60, "seed": 3, "stage_cycles": 25}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedauc.core.tree import nbytes
 from fedauc.core.uplink import Uplink
@@ -81,9 +82,21 @@ class Ledger:
 
 
 def sizes(state: Any) -> dict[str, int]:
-    """Bytes of each field of a message (a named tuple or a dictionary of trees), without the empty ones."""
-    items = state.items() if isinstance(state, Mapping) else state._asdict().items()
-    return {name: size for name, value in items if (size := nbytes(value))}
+    """Bytes of a message, item by item: the innermost fields of named tuples, and what a tree has under a
+    prefix (`momentum/…`), without the empty ones."""
+    found: dict[str, int] = {}
+    fields = state._asdict() if hasattr(state, "_asdict") else state
+    for name, value in fields.items():
+        _count(found, sizes(value) if hasattr(value, "_asdict") else {name.rpartition("/")[2]: nbytes(value)})
+    return found
+
+
+def parts(values: Mapping[str, Tensor], own: str) -> dict[str, int]:
+    """Bytes of a tree by the prefix of its names; what has none is called `own`."""
+    found: dict[str, int] = {}
+    for name, value in values.items():
+        _count(found, {name.partition("/")[0] if "/" in name else own: nbytes(value)})
+    return found
 
 
 def _count(total: dict[str, int], items: Mapping[str, int]) -> None:

@@ -25,7 +25,7 @@ SGDAM = "Sharma et al. 2022, Federated minimax optimization"
 SCGDAM = "Zhang et al. 2023, Federated compositional deep AUC maximization"
 RATIO = "Wang et al. 2021, Addressing class imbalance in federated learning"
 AGNOSTIC = "Mohri et al. 2019, Agnostic federated learning"
-SAMPLING = "Client sampling for communication-efficient distributed minimax optimization"
+SAMPLING = "Xu et al., Client sampling for communication-efficient distributed minimax optimization"
 OURS = "this project: a combination of published pieces"
 
 
@@ -97,7 +97,8 @@ PRESETS: dict[str, Preset] = {
                choose="As codasca, with clients that come in groups."),
         Preset("two-stage-codasca", "cross-entropy first, then codasca with a fresh head", CODASCA,
                "local-sgda", "minimax-auc", "full",
-               _AUC | {"train.warmup": "fedavg", "train.warmup_cycles": 20}, correction="control-variates",
+               _AUC | {"train.warmup": "fedavg", "train.warmup_cycles": 20, "train.head": "fresh"},
+               correction="control-variates",
                choose="Deep models, which learn features from cross-entropy more easily."),
         Preset("local-scgdam", "minimax AUC after an inner step of cross-entropy, with momentum", SCGDAM,
                "local-scgdam", "minimax-auc", "full", _AUC,

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from fedauc import metrics, models
 from fedauc.core import checkpoint
 from fedauc.core.ledger import Ledger
-from fedauc.core.loop import Federation, RoundRecord, RunState, begin, rounds
+from fedauc.core.loop import Federation, RoundRecord, RunState, advance, begin
 from fedauc.core.tree import Tree
 from fedauc.errors import InputError
 from fedauc.experiments import outputs, start
@@ -104,7 +104,9 @@ def run(
     if started:
         _same_config(out, config)
     prepared = prepared if prepared is not None else prepare(config.data, config.seed, config.device)
-    _built(config, prepared)  # what cannot work fails before anything is written
+    model, params, _ = _built(config, prepared)  # what cannot work fails before anything is written
+    if config.train.init_from is not None:
+        start.from_file(Path(config.train.init_from), model, params, config.train.head)
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "config.json", config.as_dict())
     trained = train(config, prepared, out=out, watch=watch)
@@ -146,8 +148,8 @@ def train(
     watch.begin(f"{config.method} · seed {config.seed}", fed.rounds, state.round)
     try:
         with _threads(config, params), _MetricsFile(out, state.round) as log:
-            for now, record in rounds(fed, state):
-                state = now
+            while state.round < fed.rounds:
+                state, record = advance(fed, state)
                 seconds = before + time.monotonic() - start
                 score = None
                 if record.round % every == 0 or record.round == fed.rounds:

@@ -100,12 +100,6 @@ class Report(Wrapper):
     def broadcast(self, s: Server) -> Any:
         return self.inner.broadcast(s.inner)
 
-    def memory_init(self, z: Tree) -> Tree:
-        return {}
-
-    def client_init(self, d: Any, own: Tree, c: Tree) -> Any:
-        return self.inner.client_init(d, own, self.inner.memory_init(d.z))
-
     def client_step(self, l: Any, batch: Batch, eta: Tensor) -> tuple[Any, Tree]:
         return l, {"loss": self.inner.client_step(l, batch, eta)[1]["loss"]}
 

@@ -117,7 +117,8 @@ class Beneath(Wrapper):
 def averaged(z: Tree, aggregate: Aggregate, cohort: Cohort) -> Tree:
     """z + Σ_m ŵ_m Δ_m. The weights are unbiased over a cycle and need not sum to one in a round; running
     statistics are averages already (a variance must stay positive), so theirs are made to."""
-    statistics = 1 / float(cohort.weight.sum())
+    total = float(cohort.weight.sum())
+    statistics = 1 / total if total > 0 else 0.0  # agnostic weights can all be zero
     return {
         name: torch.add(
             value, aggregate.mean[name], alpha=statistics if name.startswith(tree.STATISTICS) else 1

@@ -23,6 +23,9 @@ from fedauc.core.tree import Tree
 from fedauc.errors import InputError
 from fedauc.models.layers import BatchNorm2d
 
+DEEP = 20
+"""Tensors of parameters from which on a network is deep."""
+
 
 class Settings(Protocol):
     """A model's settings: a frozen dataclass."""
@@ -75,10 +78,11 @@ class Model:
         return {name: z[name] for name in (*self.parameters, *self.statistics)}
 
     @torch.no_grad()
-    def scores(self, z: Tree, x: Tensor, chunk: int = 8192) -> Tensor:
-        """Logits of many rows."""
+    def scores(self, z: Tree, x: Tensor, chunk: int | None = None) -> Tensor:
+        """Logits of many rows, `chunk` at once: fewer for deep networks, whose layers are large."""
         if len(x) == 0:
             return x.new_zeros(0)
+        chunk = chunk or (512 if len(self.parameters) > DEEP else 8192)
         return torch.cat([self(z, part) for part in x.split(chunk)])
 
     def _tensors(self, z: Tree) -> Tree:

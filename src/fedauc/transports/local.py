@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from fedauc.core import tree
-from fedauc.core.ledger import Ledger, sizes
+from fedauc.core.ledger import Ledger, parts, sizes
 from fedauc.core.method import Aggregate, Cohort, Gathered, Knobs, Method, Pool, Upload
-from fedauc.core.tree import Tree, nbytes
+from fedauc.core.tree import Tree
 from fedauc.data.federated import Draws
 from fedauc.transports.memory import keep_freed_memory
 from fedauc.transports.trace import Replay
@@ -169,7 +169,7 @@ def _kept(rows: Gathered, first: int) -> Pool:
 def _record(ledger: Ledger, upload: Upload, clients: int) -> NDArray[np.int64]:
     """Count a chunk's uploads: all of `mean` and `sum`, and of `gather` the rows that are kept; returns the
     bytes that each client sent."""
-    size = {"model": nbytes(upload.mean), "control": nbytes(upload.sum)}
+    size = parts(upload.mean, "model") | parts(upload.sum, "control")
     each = np.full(clients, sum(size.values()) // clients, dtype=np.int64)
     for name, rows in upload.gather.items():
         per_row = rows.values[0, 0].numel() * rows.values.element_size() if rows.values.numel() else 0

@@ -1,0 +1,101 @@
+"""Warm starts: from a saved model, with or without its head, and from another method."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from fedauc import models
+from fedauc.errors import InputError
+from fedauc.experiments import runner, start
+from fedauc.experiments.config import Config
+from tests.experiments.tables import claims_csv
+
+
+def config_for(path, method="coda+", **more):
+    given = {"data.path": [str(path)], "data.label": "fraud", "data.client": "state", "cycles": 3}
+    return Config.resolve(method, given | {"model": "mlp", "hidden": "6"} | more)
+
+
+@pytest.fixture
+def first(tmp_path):
+    path = claims_csv(tmp_path)
+    runner.run(config_for(path, "fedavg"), tmp_path / "first")
+    return path, tmp_path / "first"
+
+
+def begun(config, monkeypatch):
+    """The parameters that training starts from."""
+    seen = []
+    begin = runner.begin
+
+    def watched(fed, params):
+        seen.append(params)
+        return begin(fed, params)
+
+    monkeypatch.setattr(runner, "begin", watched)
+    prepared = runner.prepare(config.data, config.seed)
+    runner.train(config, prepared)
+    return seen[-1], models.init(config.component("model"), prepared.shape, config.seed)
+
+
+@pytest.mark.parametrize("head", ["kept", "fresh"])
+def test_a_saved_model_is_where_training_starts(first, monkeypatch, head):
+    path, folder = first
+    saved = load_file(folder / "model.safetensors")
+    params, (model, fresh) = begun(config_for(path, init_from=str(folder), head=head), monkeypatch)
+    assert params.keys() == saved.keys()
+    assert model.head == ("3.weight", "3.bias")
+    for name, value in params.items():
+        expected = fresh if head == "fresh" and name in model.head else saved
+        assert torch.equal(value, expected[name]), name
+
+
+def test_a_file_is_as_good_as_a_folder(first, monkeypatch):
+    path, folder = first
+    file = folder / "model.safetensors"
+    params, _ = begun(config_for(path, init_from=str(file)), monkeypatch)
+    assert all(torch.equal(params[name], value) for name, value in load_file(file).items())
+
+
+def test_what_does_not_fit_is_named(first, tmp_path):
+    path, folder = first
+    for wrong, sentence in (
+        ({"init_from": str(tmp_path / "nothing")}, "does not exist"),
+        ({"init_from": str(folder), "hidden": "7"}, r"does not fit this run's: 1\.weight \(and 2 others\)"),
+        ({"init_from": str(folder), "warmup": "fedavg"}, "choose one"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            runner.run(config_for(path, **wrong), tmp_path / "run")
+
+
+def test_features_fit_where_the_head_does_not(tmp_path):
+    """Another number of outputs: the error says how to go on, and it works."""
+    model, params = models.init(models.MLP((6,)), (4,), 0)
+    saved = params | {"3.weight": torch.ones(10, 6), "3.bias": torch.ones(10)}
+    save_file(saved, tmp_path / "other.safetensors")
+    with pytest.raises(InputError, match="head=fresh"):
+        start.from_file(tmp_path / "other.safetensors", model, params, "kept")
+    taken = start.from_file(tmp_path / "other.safetensors", model, params, "fresh")
+    assert all(torch.equal(taken[name], params[name]) for name in params)
+
+
+def test_two_stages_are_two_runs(tmp_path):
+    """`two-stage-codasca` is fedavg, then codasca from its model with a fresh head; the ledger has both."""
+    path = claims_csv(tmp_path)
+    small = {"model": "mlp", "hidden": "6", "cycles": 3}
+    both = runner.run(config_for(path, "two-stage-codasca", warmup_cycles=2), tmp_path / "both")
+    first = runner.run(config_for(path, "fedavg", cycles=2), tmp_path / "first")
+    assert (tmp_path / "both/warmup/model.safetensors").read_bytes() == (
+        tmp_path / "first/model.safetensors"
+    ).read_bytes()
+    second = config_for(path, "codasca", init_from=str(tmp_path / "first"), head="fresh", **small)
+    then = runner.run(second, tmp_path / "second")
+    assert both["test_auc"] == then["test_auc"]
+    assert both["bytes_up"] == then["bytes_up"] + first["bytes_up"]
+    assert both["ledger"]["up"]["warm-up: model"] == first["ledger"]["up"]["model"]
+    in_memory = runner.train(config_for(path, "two-stage-codasca", warmup_cycles=2), runner.prepare(
+        config_for(path).data, 0))  # fmt: skip
+    assert in_memory.best.auc == both["valid_auc"]
+    assert in_memory.state.ledger.total_up == both["bytes_up"]
