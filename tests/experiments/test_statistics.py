@@ -113,8 +113,8 @@ def test_recalibrated_statistics_are_the_models_own(prepared):
     learned = [name for name in z if not name.startswith(STATISTICS)]
     assert all(torch.equal(z[name], state.averaged.z[name]) for name in learned)
     size = sum(z[name].numel() for name in model.statistics) * 4
-    assert ledger.bytes_up["statistics"] == size * fed.data.clients
-    assert "statistics" not in state.ledger.bytes_up  # the state that was given is as it was
+    assert ledger.bytes_up["recalibration"] == size * fed.data.clients
+    assert "recalibration" not in state.ledger.bytes_up  # the state that was given is as it was
 
 
 @pytest.mark.slow

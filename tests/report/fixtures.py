@@ -64,9 +64,12 @@ def train_run(
     groups: int = 4,
     turn: int = 1,
     every: int = 10,
+    uplink: float | None = None,
+    participation: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Path:
-    """Writes a train run; ``changes`` replace keys of ``result.json`` (``...`` removes one)."""
+    """Writes a train run; ``changes`` replace keys of ``result.json`` (``...`` removes one). ``uplink`` is
+    how many seconds a round's uploads take; without it the run is of a version that did not know."""
     rng = np.random.default_rng([seed, zlib.crc32(method.encode())])
     goal = LEVELS.get(method, 0.88) + rng.normal(0, 0.006)
     members = [list(names[g::groups]) for g in range(groups)]
@@ -78,7 +81,9 @@ def train_run(
         "model": {"kind": "mlp", "hidden": [64, 32]},
         "eta": 0.1,
     }
-    metrics = []
+    if participation is not None:
+        config["participation"] = participation
+    metrics: list[dict[str, Any]] = []
     for n in range(1, rounds + 1):
         reached = 0.5 + (goal - 0.5) * (1 - np.exp(-n / (0.09 * rounds))) + rng.normal(0, 0.004)
         metrics.append(
@@ -96,6 +101,9 @@ def train_run(
                 "eta": 0.1 if n <= rounds * 0.6 else 0.03,
             }
         )
+        if uplink is not None:
+            worst = round(float(0.4 + (reached - 0.4) * 0.8), 5) if n % every == 0 else None
+            metrics[-1] |= {"seconds_up": uplink * n, "worst_accuracy": worst}
     evaluated = [m for m in metrics if m["valid_auc"] is not None]
     best = max(evaluated, key=lambda m: m["valid_auc"]) if evaluated else None
     per_client = []
@@ -151,6 +159,8 @@ def train_run(
         "config": config,
         "versions": VERSIONS,
     }
+    if uplink is not None:
+        result["seconds_up"] = uplink * rounds
     result = {k: v for k, v in (result | changes).items() if v is not ...}
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))
@@ -163,15 +173,18 @@ def compare_folder(
     folder: Path,
     methods: Sequence[str] = ("cycp-fedavg", "cycp-pairwise", "cycp-minimax", "fedavg"),
     seeds: Sequence[int] = (0, 1, 2),
+    of_method: dict[str, dict[str, Any]] | None = None,
     **options: Any,
 ) -> Path:
-    """Writes a compare folder with its train runs and the two yardsticks (without runs)."""
+    """Writes a compare folder with its train runs and the two yardsticks (without runs); ``of_method`` holds
+    options of single methods."""
     runs: dict[str, list[str]] = {}
     rows: list[dict[str, Any]] = []
     for method in methods:
         results = []
         for seed in seeds:
-            train_run(folder / method / f"seed-{seed}", method, seed, **options)
+            own = options | (of_method or {}).get(method, {})
+            train_run(folder / method / f"seed-{seed}", method, seed, **own)
             results.append(json.loads((folder / method / f"seed-{seed}" / "result.json").read_text()))
         runs[method] = [f"{method}/seed-{seed}" for seed in seeds]
         rows.append(_row(method, "federated", [r["test_auc"] for r in results], seeds, results[0]))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedauc.experiments.presets import PRESETS
 from fedauc.report import write_report
 
 from .fixtures import compare_folder, train_run
@@ -32,17 +33,25 @@ d.width=innerWidth;d.over=r.scrollWidth-r.clientWidth;d.texts=seen;d.outside=out
 d.views=[].filter.call(document.querySelectorAll('.view'),function(v){return v.offsetHeight})
   .map(function(v){return v.id}).join(' ');
 d.bg=getComputedStyle(document.body).backgroundColor;
+function grey(){return document.querySelectorAll('#learning .faint').length}
+var other=document.querySelector('#learning .rest button');
+if(other){d.grey=grey();other.click();d.less=d.grey-grey();d.pressed=other.getAttribute('aria-pressed');
+  other.click();d.again=grey()}
+var marks=[].map.call(document.querySelectorAll('.swatch'),function(s){return s.getBoundingClientRect()});
+d.unseen=marks.filter(function(b){return b.width&&(b.width<6||b.width>18||b.height<6)}).length;
 })</script>"""
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a compare page and one of awkward names."""
+    """A folder with a compare page, one of awkward names and one of all methods."""
     folder = tmp_path_factory.mktemp("pages")
     write_report([compare_folder(folder / "cmp")], folder / "compare.html")
     names = ["<script>document.title='hacked'</script>", "W" * 200, "ward 3 & 4"]
     awkward = train_run(folder / "awkward", "M" * 120, names=names, test_auc=0.99, test_auc_ci=[0.98, 1.0])
     write_report([awkward], folder / "awkward.html")
+    crowd = compare_folder(folder / "crowd", list(PRESETS), (0, 1), rounds=40, uplink=0.02)
+    write_report([crowd], folder / "crowd.html")
     for page in folder.glob("*.html"):
         text = page.read_text(encoding="utf-8")
         page.with_suffix(".probe.html").write_text(
@@ -85,7 +94,15 @@ def test_all_views_show_without_script(pages: Path, tmp_path: Path) -> None:
     assert found["views"] == "rounds bytes roc-all roc-left"
 
 
-@pytest.mark.parametrize("name", ["compare", "awkward"])
+def test_a_grey_curve_takes_its_colour_when_chosen(pages: Path, tmp_path: Path) -> None:
+    found = probe(tmp_path, pages / "crowd.html", "--window-size=1200,900")
+    assert found["ready"] == "1"
+    assert (found["over"], found["outside"], found["unseen"]) == ("0", "0", "0")
+    assert int(found["grey"]) == 24 * 4  # by round and by bytes, wide and narrow
+    assert (found["less"], found["pressed"], found["again"]) == ("4", "true", found["grey"])
+
+
+@pytest.mark.parametrize("name", ["compare", "awkward", "crowd"])
 def test_phone_has_no_sideways_scrolling(pages: Path, tmp_path: Path, name: str) -> None:
     found = probe(tmp_path, pages / f"{name}.html", "--window-size=390,844")
     assert int(found["width"]) <= 500

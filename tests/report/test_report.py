@@ -30,7 +30,7 @@ class Checker(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         known = dict(attrs)
         self.ids += [known["id"]] if known.get("id") else []
-        if tag == "svg":
+        if tag == "svg" and not known.get("aria-hidden"):
             self.figures += 1
             self.labelled += bool(known.get("aria-label")) and known.get("role") == "img"
         if tag not in VOID:
@@ -256,10 +256,13 @@ def test_random_and_full_participation_have_no_strip(tmp_path: Path) -> None:
     run = train_run(tmp_path / "run", "rs-minimax", rounds=40)
     edit(run, groups=[client_names(12)])
     source, words = read(write_report([run], tmp_path / "report.html"))
-    assert "40 rounds in 10 cycles, 3 clients of 12, drawn at random, in each." in words
+    assert "40 rounds in 10 cycles, 3 clients of 12 in each, drawn at random." in words
     assert "Which of" not in source
-    run = train_run(tmp_path / "full", "coda+", groups=1, rounds=40)
-    assert "40 rounds, all 12 clients in each." in read(write_report([run], tmp_path / "report.html"))[1]
+    assert "Clients of each group" not in words
+    run = train_run(tmp_path / "full", "coda+", groups=1, rounds=40, participation={"name": "full"})
+    source, words = read(write_report([run], tmp_path / "report.html"))
+    assert "40 rounds, all 12 clients in each." in words
+    assert "Which of" not in source
 
 
 def test_ledger_speaks_plainly(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedauc.report import text
-from fedauc.report.load import COLOURS, Entry, Run, Study, _paint
+from fedauc.report.load import Entry, Run, Study
 from fedauc.report.svg import Scale, auc_limits, thin
 from fedauc.report.verdict import difference, gap_closed, verdict
 
@@ -115,16 +115,6 @@ def test_gap_closed_only_where_there_is_a_gap() -> None:
     assert gap_closed(study(best, alone, noisy)) == ""
 
 
-def test_colours_differ_and_stay() -> None:
-    entries = [entry(f"method-{n}", 0.9) for n in range(4 * COLOURS)]
-    _paint(entries)
-    assert len({e.colour for e in entries}) == 4 * COLOURS
-    alone, together = entry("cycp-pairwise", 0.9), [entry("cycp-pairwise", 0.9), entry("cycp-fedavg", 0.8)]
-    _paint([alone])
-    _paint(together)
-    assert alone.colour == together[0].colour
-
-
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
@@ -163,11 +153,31 @@ def test_scales() -> None:
     assert Scale(1, 100, 0, 100, log=True)(10) == pytest.approx(50)
     assert Scale(3, 3, 0, 100)(3) == 50
     assert Scale(1, 1000, 0, 1, log=True).ticks(5) == [1, 10, 100, 1000]
+    assert Scale(3, 3, 0, 1).ticks(5, whole=True) == [3]
     assert auc_limits([]) == (0.5, 1.0)
     for values in ([0.9], [0.0], [1.0], [0.1, 0.99]):
         low, high = auc_limits(values)
         assert 0 <= low < high <= 1
         assert low <= min(values) <= max(values) <= high
+
+
+@pytest.mark.parametrize("most", [1, 4, 5, 8, 10])
+@pytest.mark.parametrize("log", [False, True])
+def test_whole_ticks_are_integers_within_the_ends_and_come_once(most: int, log: bool) -> None:
+    for low in (0.9, 1, 2.7):
+        for high in (1.0, 1.1, 2, 3, 3.3, 5, 7, 12, 40, 400, 12345):
+            if high <= low:
+                continue
+            ticks = Scale(low, high, 0, 100, log).ticks(most, whole=True)
+            assert ticks
+            assert sorted(set(ticks)) == ticks
+            assert all(t == round(t) and low <= t <= high for t in ticks) or ticks == [low]
+
+
+def test_few_rounds_have_one_tick_each() -> None:
+    assert Scale(0, 1, 0, 100).ticks(8, whole=True) == [0, 1]
+    assert Scale(0, 3, 0, 100).ticks(8, whole=True) == [0, 1, 2, 3]
+    assert Scale(0, 36, 0, 100).ticks(8, whole=True) == [0, 5, 10, 15, 20, 25, 30, 35]
 
 
 def test_thin_keeps_extremes() -> None:

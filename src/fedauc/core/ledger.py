@@ -10,8 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedauc.core.tree import nbytes
+from fedauc.core.tree import STATISTICS, nbytes
 from fedauc.core.uplink import Uplink
+
+SETUP = "setup: "
+"""Items that are exchanged once, before the first round, begin so."""
 
 
 @dataclass
@@ -45,9 +48,12 @@ class Ledger:
             self.seconds_up += float(seconds.sum() if uplink.combine == "sum" else seconds.max())
 
     def include(self, prefix: str, earlier: Ledger) -> None:
-        """Count what another ledger has counted, under a prefix."""
-        self.down({f"{prefix}: {n}": v for n, v in earlier.bytes_down.items()}, earlier.messages_down)
-        self.up({f"{prefix}: {n}": v for n, v in earlier.bytes_up.items()}, earlier.messages_up)
+        """Count what another ledger has counted, under a prefix; what is set up is set up once."""
+        for count, items, messages in (
+            (self.down, earlier.bytes_down, earlier.messages_down),
+            (self.up, earlier.bytes_up, earlier.messages_up),
+        ):
+            count({f"{prefix}: {n}": v for n, v in items.items() if not n.startswith(SETUP)}, messages)
         self.seconds_up += earlier.seconds_up
 
     def copy(self) -> Ledger:
@@ -87,15 +93,20 @@ def sizes(state: Any) -> dict[str, int]:
     found: dict[str, int] = {}
     fields = state._asdict() if hasattr(state, "_asdict") else state
     for name, value in fields.items():
-        _count(found, sizes(value) if hasattr(value, "_asdict") else {name.rpartition("/")[2]: nbytes(value)})
+        if hasattr(value, "_asdict"):
+            _count(found, sizes(value))
+        else:
+            own = name.rpartition("/")[2]
+            _count(found, parts(value, own) if isinstance(value, Mapping) else {own: nbytes(value)})
     return found
 
 
 def parts(values: Mapping[str, Tensor], own: str) -> dict[str, int]:
-    """Bytes of a tree by the prefix of its names; what has none is called `own`."""
+    """Bytes of a tree by the prefix of its names; what has none is called `own`, or statistics."""
     found: dict[str, int] = {}
     for name, value in values.items():
-        _count(found, {name.partition("/")[0] if "/" in name else own: nbytes(value)})
+        item = name.partition("/")[0] if "/" in name else own
+        _count(found, {"statistics" if name.startswith(STATISTICS) else item: nbytes(value)})
     return found
 
 

@@ -168,7 +168,7 @@ def _new_stage(fed: Federation, state: RunState) -> RunState:
     if fed.output == "average":
         server = moved(server, averaged.z)
         averaged = averaging.start(averaged.z)
-    memory = {} if fed.method.forgets else state.memory
+    memory = {client: fed.method.memory_stage(c) for client, c in state.memory.items()}
     return state._replace(server=fed.method.server_stage(server), averaged=averaged, memory=memory)
 
 

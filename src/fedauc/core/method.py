@@ -128,9 +128,8 @@ class Method(Protocol):
     def memory_init(self, z: Tree) -> Tree:
         """C: what a client keeps between rounds (a control variate, shaped like z); {} for nothing."""
 
-    @property
-    def forgets(self) -> bool:
-        """Whether the clients' memory is empty again when a stage begins."""
+    def memory_stage(self, c: Tree) -> Tree:
+        """What a client still keeps when a stage begins."""
 
     def broadcast(self, s: Any) -> Any:
         """D: exactly what travels down to every client of the cohort."""

@@ -103,7 +103,14 @@ class Config:
 
     def changed(self, overrides: Mapping[str, Any]) -> Config:
         """The same configuration with other values."""
-        return Config.resolve(self.method, _flat(self.as_dict()) | dict(overrides))
+        kept = _flat(self.as_dict())
+        for section in CHOSEN:  # another component has other settings
+            if overrides.get(section, overrides.get(f"{section}.name")) not in (
+                None,
+                kept[f"{section}.name"],
+            ):
+                kept = {key: v for key, v in kept.items() if not key.startswith(f"{section}.")}
+        return Config.resolve(self.method, kept | dict(overrides))
 
     @property
     def data(self) -> DataSettings:

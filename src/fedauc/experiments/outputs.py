@@ -74,7 +74,7 @@ def _recalibrated(fed: Federation, model: Model, state: RunState) -> tuple[Tree,
     ledger = state.ledger.copy()
     statistics = tree.nbytes({name: z[name] for name in model.statistics})
     ledger.down({"z": tree.nbytes(model.params(z)) * len(clients)}, len(clients))
-    ledger.up({"statistics": statistics * len(clients)}, len(clients))
+    ledger.up({"recalibration": statistics * len(clients)}, len(clients))
     return z, ledger
 
 

@@ -104,9 +104,9 @@ def run(
     if started:
         _same_config(out, config)
     prepared = prepared if prepared is not None else prepare(config.data, config.seed, config.device)
-    model, params, _ = _built(config, prepared)  # what cannot work fails before anything is written
+    fresh, params, _ = _built(config, prepared)  # what cannot work fails before anything is written
     if config.train.init_from is not None:
-        start.from_file(Path(config.train.init_from), model, params, config.train.head)
+        start.from_file(Path(config.train.init_from), fresh, params, config.train.head)
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "config.json", config.as_dict())
     trained = train(config, prepared, out=out, watch=watch)

@@ -71,7 +71,7 @@ class Local(NamedTuple):
     buffer: Tree
     """B₁, B₂: passive scores, the next ones first."""
     kept: Tree
-    """u: estimates of the client's own positives, where the objective has any."""
+    """log u: estimates of the client's own positives, where the objective has any."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,9 @@ class ActivePassive(Rule):
         return Server(params, empty, empty)
 
     def memory_init(self, z: Tree) -> Tree:
-        """u of each positive and one more slot, for examples that have none; 0 says: not estimated yet."""
+        """log u of each positive and one more slot, for examples that have none; -1: not estimated yet."""
         size = self.objective.kept
-        return {"u": next(iter(z.values())).new_zeros(size + 1)} if size else {}
+        return {"log_u": next(iter(z.values())).new_full((size + 1,), -1.0)} if size else {}
 
     def broadcast(self, s: Server) -> Broadcast:
         return Broadcast(s.z)
@@ -134,7 +134,7 @@ class ActivePassive(Rule):
     def client_init(self, d: Broadcast, own: Tree, c: Tree) -> Local:
         return Local(d.z, own, c)
 
-    def client_step(self, l: Local, batch: Batch, eta: Tensor) -> tuple[Local, Tree]:
+    def client_move(self, l: Local, batch: Batch, eta: Tensor) -> tuple[Local, Tree]:
         passive = {name: scores[: self.passive] for name, scores in l.buffer.items()}
         slot, before = self._own_estimates(l, batch)
 
@@ -150,18 +150,18 @@ class ActivePassive(Rule):
         slope = differentiate(self.apply, l.z, batch.x, loss)
         gradient = decayed(slope.gradient, l.z, self.weight_decay)
         buffer = {name: scores.roll(-self.passive, dims=0) for name, scores in l.buffer.items()}
-        kept = {"u": l.kept["u"].scatter(0, slot, slope.aux["u"])} if l.kept else {}
+        kept = {"log_u": l.kept["log_u"].scatter(0, slot, slope.aux["log_u"])} if l.kept else {}
         z = tree.add(l.z, gradient, -eta) | slope.statistics
         return Local(z, buffer, kept), {"loss": slope.loss / 2, "y": batch.y} | slope.aux
 
     def _own_estimates(self, l: Local, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Where u of each example is kept (negatives share the last slot), and its value."""
+        """Where log u of each example is kept (negatives share the last slot), and its value."""
         slot = torch.where(batch.y > 0, batch.row, self.objective.kept)
-        return slot, l.kept["u"][slot] if l.kept else batch.weight
+        return slot, l.kept["log_u"][slot] if l.kept else batch.weight
 
     def client_finish(self, d: Broadcast, l: Local, c: Tree, outs: Tree, knobs: Knobs) -> tuple[Upload, Tree]:
         y = outs["y"].flatten()
-        values = {"negatives": outs["h"], "positives": outs["h"], "estimates": outs.get("u", outs["y"])}
+        values = {"negatives": outs["h"], "positives": outs["h"], "estimates": outs.get("log_u", outs["y"])}
         scores = {
             name: Gathered(values[name].flatten(0, 1), y > 0 if code else y == 0)
             for name, code in self.pools.items()

@@ -66,6 +66,12 @@ class Agnostic(Wrapper):
         if not 0 <= self.low < self.high <= 1:
             raise InputError(f"the weights' box needs 0 ≤ low < high ≤ 1, not [{self.low}, {self.high}].")
 
+        if getattr(self.inner, "keeps_shares", False):
+            raise InputError(
+                "control variates are a weighted mean of the clients' gradients, which the server cannot"
+                " re-weigh, but agnostic weights change every round, so they would not cancel; choose one."
+            )
+
     def phases(self, new_stage: bool) -> tuple[Phase, ...]:
         return Phase(Report(self.inner, self), Uniform(self.report)), *super().phases(new_stage)
 
@@ -101,7 +107,8 @@ class Report(Wrapper):
         return self.inner.broadcast(s.inner)
 
     def client_step(self, l: Any, batch: Batch, eta: Tensor) -> tuple[Any, Tree]:
-        return l, {"loss": self.inner.client_step(l, batch, eta)[1]["loss"]}
+        """The loss where the round starts: a step of size zero, because a momentum moves before it looks."""
+        return l, {"loss": self.inner.client_step(l, batch, torch.zeros_like(eta))[1]["loss"]}
 
     def client_finish(self, d: Any, l: Any, c: Tree, outs: Tree, knobs: Knobs) -> tuple[Upload, Tree]:
         loss = outs["loss"].mean()[None]
@@ -123,4 +130,4 @@ def on_simplex(v: Tensor, low: float, high: float) -> Tensor:
         below, above = torch.where(too_much, theta, below), torch.where(too_much, above, theta)
     lam = (v - (below + above) / 2).clamp(low, high)
     free = (lam > low) & (lam < high)  # what bisection leaves over
-    return torch.where(free, lam + (1 - lam.sum()) / free.sum().clamp(min=1), lam)
+    return torch.where(free, lam + (1 - lam.sum()) / free.sum().clamp(min=1), lam).clamp(low, high)

@@ -14,11 +14,28 @@ import torch
 from torch import Tensor
 
 from fedauc.core import tree
-from fedauc.core.method import Aggregate, Batch, Cohort, Draw, Knobs, Method, Phase, Upload
+from fedauc.core.method import Aggregate, Batch, Cohort, Draw, Knobs, Method, Phase, Upload, moved
 from fedauc.core.tree import Tree
+from fedauc.objectives.base import Apply
 
 
-class Rule:
+class Steps:
+    """A local step: a move, and back inside the bounds."""
+
+    def client_move(self, l: Any, batch: Batch, eta: Tensor) -> tuple[Any, Tree]:
+        """The step without regard to bounds."""
+        raise NotImplementedError
+
+    def projected(self, z: Tree) -> Tree:
+        return z
+
+    def client_step(self, l: Any, batch: Batch, eta: Tensor) -> tuple[Any, Tree]:
+        l, outs = self.client_move(l, batch, eta)
+        z = self.projected(l.z)
+        return l if z is l.z else moved(l, z), outs
+
+
+class Rule(Steps):
     """What most rules do not need."""
 
     plain_steps: ClassVar[bool] = True
@@ -33,9 +50,8 @@ class Rule:
     def memory_init(self, z: Tree) -> Tree:
         return {}
 
-    @property
-    def forgets(self) -> bool:
-        return False
+    def memory_stage(self, c: Tree) -> Tree:
+        return c
 
     def address(self, s: Any, cohort: Cohort, knobs: Knobs, seed: int) -> Tree:
         return {}
@@ -43,11 +59,8 @@ class Rule:
     def server_stage(self, s: Any) -> Any:
         return s
 
-    def projected(self, z: Tree) -> Tree:
-        return z
 
-
-class Wrapper:
+class Wrapper(Steps):
     """A method that does what `inner` does. Its server's state has a field `inner`: that of the inner one."""
 
     inner: Method
@@ -60,6 +73,16 @@ class Wrapper:
     def plain_steps(self) -> bool:
         return bool(getattr(self.inner, "plain_steps", True))
 
+    @property
+    def keeps_shares(self) -> bool:
+        """Whether the server keeps sums over all clients, weighted by what each counts for."""
+        return bool(getattr(self.inner, "keeps_shares", False))
+
+    @property
+    def apply(self) -> Apply:
+        """The model."""
+        return self.inner.apply  # type: ignore[attr-defined]
+
     def phases(self, new_stage: bool) -> tuple[Phase, ...]:
         *before, last = self.inner.phases(new_stage)
         return (*(Phase(Beneath(p.method), p.participation) for p in before), last._replace(method=self))
@@ -70,9 +93,8 @@ class Wrapper:
     def memory_init(self, z: Tree) -> Tree:
         return self.inner.memory_init(z)
 
-    @property
-    def forgets(self) -> bool:
-        return self.inner.forgets
+    def memory_stage(self, c: Tree) -> Tree:
+        return self.inner.memory_stage(c)
 
     def broadcast(self, s: Any) -> Any:
         return self.inner.broadcast(s.inner)
@@ -83,8 +105,8 @@ class Wrapper:
     def client_init(self, d: Any, own: Tree, c: Tree) -> Any:
         return self.inner.client_init(d, own, c)
 
-    def client_step(self, l: Any, batch: Batch, eta: Tensor) -> tuple[Any, Tree]:
-        return self.inner.client_step(l, batch, eta)
+    def client_move(self, l: Any, batch: Batch, eta: Tensor) -> tuple[Any, Tree]:
+        return self.inner.client_move(l, batch, eta)  # type: ignore[attr-defined]
 
     def client_finish(self, d: Any, l: Any, c: Tree, outs: Tree, knobs: Knobs) -> tuple[Upload, Tree]:
         return self.inner.client_finish(d, l, c, outs, knobs)
@@ -107,11 +129,11 @@ class Unchanged:
     """Nothing around the rule."""
 
 
+@dataclass(frozen=True)
 class Beneath(Wrapper):
     """An earlier phase of the wrapped method, on the wrapper's state."""
 
-    def __init__(self, inner: Method) -> None:
-        self.inner = inner
+    inner: Method
 
 
 def averaged(z: Tree, aggregate: Aggregate, cohort: Cohort) -> Tree:

@@ -15,7 +15,8 @@ data", NeurIPS 2024 (amplified SCAFFOLD: `refresh="cycle"`, inside `Amplified`).
 Where this departs from the papers, and why: the server's c is the mean of all clients' c_k *with the weights
 of the objective*, so that the corrections cancel over the federation whatever a client counts for. Control
 variates survive a new stage (`reset=True` is CODASCA's listing, which starts from zero): the proximal anchor
-that moves is the same for all clients and cancels in c - c_k.
+that moves is the same for all clients and cancels in c - c_k once everybody has taken part again. Where a
+bound is active (α' ≥ 0), c_k⁺ is what the listing says and not the mean of the raw gradients.
 """
 
 from __future__ import annotations
@@ -98,9 +99,16 @@ class ControlVariates(Wrapper):
             memory |= under("following", _zeros(z)) | {"rounds": zero, "cycle": zero - 1}
         return memory
 
+    def memory_stage(self, c: Tree) -> Tree:
+        kept = under("inner", self.inner.memory_stage(of("inner", c)))
+        if not self.reset:
+            return c | kept
+        fresh = {n: torch.zeros_like(v) for n, v in c.items() if n not in kept}
+        return kept | fresh | ({"cycle": fresh["cycle"] - 1} if "cycle" in fresh else {})
+
     @property
-    def forgets(self) -> bool:
-        return self.reset
+    def keeps_shares(self) -> bool:
+        return True
 
     def broadcast(self, s: Server) -> Broadcast:
         return Broadcast(self.inner.broadcast(s.inner), s.c)
@@ -116,10 +124,9 @@ class ControlVariates(Wrapper):
         inner = self.inner.client_init(d.inner, of("inner", own), of("inner", c))
         return Local(inner, tree.sub(d.c, self._in_force(c, own.get("cycle"))))
 
-    def client_step(self, l: Local, batch: Batch, eta: Tensor) -> tuple[Local, Tree]:
-        inner, outs = self.inner.client_step(l.inner, batch, eta)
-        z = self.projected(tree.add(inner.z, l.shift, -eta))
-        return l._replace(inner=moved(inner, z)), outs
+    def client_move(self, l: Local, batch: Batch, eta: Tensor) -> tuple[Local, Tree]:
+        inner, outs = self.inner.client_move(l.inner, batch, eta)  # type: ignore[attr-defined]
+        return l._replace(inner=moved(inner, tree.add(inner.z, l.shift, -eta))), outs
 
     def client_finish(self, d: Broadcast, l: Local, c: Tree, outs: Tree, knobs: Knobs) -> tuple[Upload, Tree]:
         upload, kept = self.inner.client_finish(d.inner, l.inner, of("inner", c), outs, knobs)

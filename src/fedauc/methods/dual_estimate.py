@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedauc.core.method import Aggregate, Batch, Cohort, Draw, Knobs, Upload
 from fedauc.core.tree import Tree
-from fedauc.methods.base import Rule
+from fedauc.methods.base import Rule, of, under
 from fedauc.objectives.base import Apply
 
 
@@ -54,16 +54,16 @@ class DualEstimate(Rule):
         zero = next(iter(d.z.values())).new_zeros(())
         return Local(d.z, dict.fromkeys(("h+", "h-", "w+", "w-"), zero))
 
-    def client_step(self, l: Local, batch: Batch, eta: Tensor) -> tuple[Local, Tree]:
+    def client_move(self, l: Local, batch: Batch, eta: Tensor) -> tuple[Local, Tree]:
         h = self.objective.score(self.apply(l.z, batch.x))
         positive, negative = batch.weight * batch.y, batch.weight * (1 - batch.y)
         new = {"h+": positive @ h, "h-": negative @ h, "w+": positive.sum(), "w-": negative.sum()}
         return l._replace(sums={n: l.sums[n] + new[n] for n in l.sums}), {"loss": h.mean()}
 
     def client_finish(self, d: Broadcast, l: Local, c: Tree, outs: Tree, knobs: Knobs) -> tuple[Upload, Tree]:
-        return Upload(mean=l.sums, gather={}), c
+        return Upload(mean=under("dual", l.sums), gather={}), c
 
     def server_update(self, s: Any, aggregate: Aggregate, cohort: Cohort, knobs: Knobs) -> Any:
-        mean = aggregate.mean
+        mean = of("dual", aggregate.mean)
         alpha = mean["h-"] / mean["w-"] - mean["h+"] / mean["w+"]
         return s._replace(z=s.z | self.objective.at_dual(alpha))

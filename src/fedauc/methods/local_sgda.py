@@ -93,13 +93,12 @@ class LocalSGDA(Rule):
     def client_init(self, d: Server, own: Tree, c: Tree) -> Local:
         return Local(d.z, d.anchor, self._primal(d.z) if self.mu else {})
 
-    def client_step(self, l: Local, batch: Batch, eta: Tensor) -> tuple[Local, Tree]:
+    def client_move(self, l: Local, batch: Batch, eta: Tensor) -> tuple[Local, Tree]:
         slope = field(self.apply, self.objective, l.z, batch)
         gradient = decayed(slope.gradient, l.z, self.weight_decay)
         for strength, towards in ((self.gamma, l.anchor), (self.mu, l.start)):
             gradient |= {n: gradient[n] + strength * (l.z[n] - v) for n, v in towards.items()}
-        z = self.projected(tree.add(l.z, gradient, -eta))
-        return l._replace(z=z | slope.statistics), {"loss": slope.loss}
+        return l._replace(z=tree.add(l.z, gradient, -eta) | slope.statistics), {"loss": slope.loss}
 
     def client_finish(self, d: Server, l: Local, c: Tree, outs: Tree, knobs: Knobs) -> tuple[Upload, Tree]:
         return Upload(mean=tree.sub(l.z, d.z), gather={}), c

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from fedauc.core import tree
 from fedauc.core.method import Knobs, Method, Upload, moved
 from fedauc.core.tree import Tree
+from fedauc.errors import InputError
 from fedauc.methods.base import Wrapper, of, under
 
 OWN_STATISTICS = "statistics"
@@ -34,12 +35,22 @@ class LocalStatistics(Wrapper):
 
     inner: Method
 
+    def __post_init__(self) -> None:
+        if getattr(self.inner, "reestimate", False):
+            raise InputError(
+                "reestimate=True scores rows of all clients with the server's model, which has no statistics"
+                " of its own while they stay at the clients; use statistics=averaged or recalibrated."
+            )
+
     def server_init(self, params: Tree, clients: int) -> Server:
         return Server(self.inner.server_init(params, clients))
 
     def memory_init(self, z: Tree) -> Tree:
         own = {name: value for name, value in z.items() if name.startswith(tree.STATISTICS)}
         return under("inner", self.inner.memory_init(z)) | under(OWN_STATISTICS, own)
+
+    def memory_stage(self, c: Tree) -> Tree:
+        return c | under("inner", self.inner.memory_stage(of("inner", c)))
 
     def broadcast(self, s: Server) -> Any:
         d = self.inner.broadcast(s.inner)

@@ -92,7 +92,7 @@ class LocalSGDAM(Rule):
     def client_init(self, d: State, own: Tree, c: Tree) -> State:
         return d
 
-    def client_step(self, l: State, batch: Batch, eta: Tensor) -> tuple[State, Tree]:
+    def client_move(self, l: State, batch: Batch, eta: Tensor) -> tuple[State, Tree]:
         z = {n: v - eta * self._of(n, self.gamma_x, self.gamma_y) * l.momentum[n] if n in l.momentum else v
              for n, v in l.z.items()}  # fmt: skip
         z = self.projected(z)

@@ -96,13 +96,13 @@ class RatioWeights(Wrapper):
     def client_init(self, d: Broadcast, own: Tree, c: Tree) -> Local:
         return Local(self.inner.client_init(d.inner, own, c), d.ratio)
 
-    def client_step(self, l: Local, batch: Batch, eta: Tensor) -> tuple[Local, Tree]:
-        apply: Apply = self.inner.apply  # type: ignore[attr-defined]
+    def client_move(self, l: Local, batch: Batch, eta: Tensor) -> tuple[Local, Tree]:
         observed: Tree = {}
         for q, chosen in (("-", 1 - batch.y), ("+", batch.y)):
-            observed |= under(q, _last_layer_gradient(apply, l.z, batch, chosen * batch.weight))
+            observed |= under(q, _last_layer_gradient(self.apply, l.z, batch, chosen * batch.weight))
         factor = 1 + self.beta * torch.where(batch.y > 0, l.ratio[1], l.ratio[0])
-        inner, outs = self.inner.client_step(l.inner, batch._replace(weight=batch.weight * factor), eta)
+        weighed = batch._replace(weight=batch.weight * factor)
+        inner, outs = self.inner.client_move(l.inner, weighed, eta)  # type: ignore[attr-defined]
         return l._replace(inner=inner), outs | under("ratio", observed)
 
     def client_finish(self, d: Broadcast, l: Local, c: Tree, outs: Tree, knobs: Knobs) -> tuple[Upload, Tree]:

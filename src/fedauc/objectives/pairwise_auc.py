@@ -42,7 +42,7 @@ class Pairwise(Protocol):
     def paired(
         self, h: Tensor, y: Tensor, weight: Tensor, passive: Tree, before: Tensor
     ) -> tuple[Tensor, Tree]:
-        """The objective of a batch against passive parts, and the new estimates u; `before` are the old."""
+        """The objective of a batch against passive parts, and new estimates; `before` are the old."""
 
     def unpaired(self, y: Tensor) -> Tree:
         """The estimates while there is nothing to compare with."""

@@ -12,16 +12,17 @@ towards those ranked above it, so that what is maximised is the area under the l
 Guo et al., "FedXL: Provable federated learning for deep X-risk optimization", ICML 2023 (Alg. 2, FedXL2);
 Zhu et al., "When AUC meets DRO: optimizing partial AUC for deep learning", ICML 2022 (the KL form).
 
-Where this departs from the papers, and why: a positive's first estimate is taken as it is instead of being
-mixed with zero; the exponent is cut at 30, because a pair that far in the wrong order overflows single
-precision; the two halves are weighted by what the client's classes count for, as everywhere here. ψ is
-bounded by default (squared hinge of sigmoids): u is estimated from a handful of negatives, and one that was
-not among them has a weight exp(ψ/τ)/u without limit. With the logistic loss of raw scores and τ = 1 training
-ran away (AUC 0.26 on the ICU table of the README; 0.81 with the default).
+Where this departs from the papers, and why: log u is kept instead of u, which overflows single precision for
+small τ; the weight exp(ψ/τ)/u of a pair is at most 100, because u is estimated from a handful of negatives
+and one that was not among them would have a weight without limit; a positive's first estimate is taken as it
+is instead of being mixed with zero; the two halves are weighted by what the client's classes count for, as
+everywhere here. ψ is bounded by default (squared hinge of sigmoids): with the logistic loss of raw scores
+training can run away (AUC 0.26 on the ICU table of the README; 0.81 with the default).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,7 +35,7 @@ from fedauc.errors import InputError
 from fedauc.objectives.base import Link
 from fedauc.objectives.pairwise_auc import PairwiseAUC, Surrogate, margins
 
-CUT = 30.0
+MOST = 100.0
 
 
 @dataclass(frozen=True)
@@ -65,19 +66,29 @@ class PartialAUC(PairwiseAUC):
 
     def fitted(self, counts: NDArray[np.int64]) -> PartialAUC:
         """The objective for clients with these numbers of negatives and positives [N, 2]."""
-        return self if self.positives else replace(self, positives=int(counts[:, 1].max()))
+        most = int(counts[:, 1].max())
+        if 0 < self.positives < most:
+            raise InputError(f"positives={self.positives}, but there is a client with {most}.")
+        return self if self.positives else replace(self, positives=most)
 
     def paired(
         self, h: Tensor, y: Tensor, weight: Tensor, passive: Tree, before: Tensor
     ) -> tuple[Tensor, Tree]:
-        t = margins(h, y, passive["positives"], passive["negatives"])
-        risk = torch.exp((self.psi(t) / self.temperature).clamp(max=CUT))
-        now = risk.detach().mean(dim=1)
-        u = torch.where(before > 0, torch.lerp(before, now, self.rate), now)
-        of_pair = torch.where(y[:, None] > 0, u[:, None], passive["estimates"][None, :])
-        return (weight * (self.temperature * risk / of_pair).mean(dim=1)).sum(), {"u": u}
+        if not self.kept:
+            raise InputError("PartialAUC keeps an estimate for every positive: call fitted(counts) first.")
+        psi = self.psi(margins(h, y, passive["positives"], passive["negatives"]))
+        exponent = psi.detach() / self.temperature
+        now = torch.logsumexp(exponent, dim=1) - math.log(exponent.shape[1])
+        mixed = torch.logaddexp(before + _log(1 - self.rate), now + math.log(self.rate))
+        log_u = torch.where(before < 0, now, mixed)
+        of_pair = torch.where(y[:, None] > 0, log_u[:, None], passive["estimates"][None, :])
+        share = torch.exp((exponent - of_pair).clamp(max=math.log(MOST)))
+        return (weight * (share * psi).mean(dim=1)).sum(), {"log_u": log_u}
 
     def unpaired(self, y: Tensor) -> Tree:
-        """u of a tie."""
-        tie = self.psi(y.new_zeros(())) / self.temperature
-        return {"u": torch.exp(tie.clamp(max=CUT)).expand_as(y).clone()}
+        """log u of a tie."""
+        return {"log_u": (self.psi(y.new_zeros(())) / self.temperature).expand_as(y).clone()}
+
+
+def _log(x: float) -> float:
+    return math.log(x) if x > 0 else -math.inf

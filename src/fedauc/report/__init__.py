@@ -12,13 +12,16 @@ from pathlib import Path
 from fedauc.errors import InputError
 from fedauc.report.load import load
 from fedauc.report.page import page
+from fedauc.report.paint import paint
 
 __all__ = ["write_report"]
 
 
 def write_report(paths: Sequence[Path], out: Path) -> Path:
     """Writes the page to ``out`` (into it, as ``report.html``, if it is a directory) and returns its path."""
-    text = page(load(paths))
+    study = load(paths)
+    paint(study.entries)
+    text = page(study)
     out = Path(out)
     target = out / "report.html" if out.is_dir() else out
     try:

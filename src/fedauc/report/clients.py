@@ -11,7 +11,23 @@ from fedauc.report.load import Entry, Run
 from fedauc.report.text import as_dict, as_list, mean, num, nums, word
 
 # Names of the ledger that say more in the report.
-NAMES = {"z": "model", "positives": "scores of positives", "negatives": "scores of negatives"}
+NAMES = {
+    "z": "model",
+    "anchor": "proximal anchor",
+    "c": "control variate",
+    "control": "control variate",
+    "h": "inner estimate",
+    "started": "first-step flag",
+    "ratio": "class ratio",
+    "cycle": "cycle number",
+    "positives": "scores of positives",
+    "negatives": "scores of negatives",
+    "estimates": "estimates of positives",
+    "dual": "sums of scores",
+    "statistics": "normalisation statistics",
+    "inner": "wrapped message",
+}
+WARM_UP = "warm-up: "
 # An item of the ledger named by one of these would be data that left a client, unless it is only counted.
 _ROW_WORDS = {"row", "rows", "feature", "features", "label", "labels", "record", "records", "data"}
 _COUNT_WORDS = {"count", "counts", "number", "numbers", "size", "sizes", "scores"}
@@ -84,11 +100,18 @@ def _flat(value: Any, prefix: str = "") -> dict[str, float]:
     for key, inner in as_dict(value).items():
         number = num(inner)
         if number is not None:
-            name = NAMES.get(prefix + key, prefix + key)
+            name = item_name(prefix + key)
             flat[name] = flat.get(name, 0) + number
         else:
             flat |= _flat(inner, f"{prefix}{key} / ")
     return flat
+
+
+def item_name(raw: str) -> str:
+    """What an item of the ledger is called: by its own name, however deep inside a message it was."""
+    before = WARM_UP if raw.startswith(WARM_UP) else ""
+    own = raw.removeprefix(before)
+    return before + NAMES.get(own.rpartition("/")[2], own)
 
 
 def rows_left(entry: Entry) -> list[str]:
@@ -103,28 +126,44 @@ def rows_left(entry: Entry) -> list[str]:
 
 @dataclass(frozen=True)
 class Participation:
-    groups: list[list[str]]  # names of the clients of each group
-    by_round: list[tuple[int, set[int]]]  # round, which groups took part; empty if there is one group
+    groups: list[list[str]]  # names of the clients of each group; one of everybody where there are none
+    by_round: list[tuple[int, set[int]]]  # round, which groups took part; empty if there are no groups
     stages: list[tuple[int, str]]  # first round and name of each stage
     rounds: int
     cycles: int | None
     clients: tuple[float, float] | None  # least and most clients in a round
+    average: float | None  # clients in a round
+    how: str  # the participation's name in the configuration, where it is known
+    reports: bool  # whether other clients report their losses besides
 
 
 def participation_of(run: Run) -> Participation:
+    settings = as_dict(as_dict(run.result.get("config")).get("participation"))
+    how = word(settings.get("name"))
     groups = [[str(c) for c in as_list(g)] for g in as_list(run.result.get("groups"))]
     seen = [(int(row["round"]), row.get("group")) for row in run.metrics]
     numbers = [n for _, group in seen for n in _numbers(group)]
     base = 0 if 0 in numbers else 1  # groups may be counted from 0 or from 1
     by_round = [(r, {n - base for n in _numbers(group)}) for r, group in seen if _numbers(group)]
-    if len(groups) == 1:  # everybody, or a draw from everybody: the number is a place in the cycle
+    drawn = how in ("optimal", "weighted") and settings.get("groups") is None
+    if len(groups) == 1 or how in ("full", "uniform") or drawn:  # the number is a place in the cycle
         by_round = []
     most = max((n for _, took in by_round for n in took), default=-1)
     groups += [[] for _ in range(most + 1 - len(groups))]
     cycles = {row["cycle"] for row in run.metrics if isinstance(row.get("cycle"), int | str)}
     took_part = nums([row.get("clients") for row in run.metrics])
     clients = (min(took_part), max(took_part)) if took_part else None
-    return Participation(groups, by_round, stages_of(run), len(seen), len(cycles) or None, clients)
+    return Participation(
+        groups=groups,
+        by_round=by_round,
+        stages=stages_of(run),
+        rounds=len(seen),
+        cycles=len(cycles) or None,
+        clients=clients,
+        average=mean(took_part),
+        how=how,
+        reports="loss" in _flat_ledger(run)[0],
+    )
 
 
 def stages_of(run: Run) -> list[tuple[int, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import zlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,17 +14,6 @@ from fedauc.errors import InputError
 from fedauc.report.text import as_dict, as_list, mean, num, nums, word
 
 SCHEMA = 1
-COLOURS, DASHES = 6, 4  # in the style sheet; with more methods than colours, dashes tell them apart
-# Colour and dash of the methods of this package; others get what is left, by their names.
-PAINT = {
-    "cycp-pairwise": (0, 0),
-    "cycp-fedavg": (1, 0),
-    "cycp-minimax": (2, 0),
-    "fedavg": (3, 0),
-    "rs-minimax": (4, 0),
-    "coda+": (5, 0),
-    "rs-pairwise": (0, 1),
-}
 YARDSTICKS = ("central", "clients-alone")
 
 
@@ -60,7 +48,7 @@ class Run:
         return sum(ways) if ways else None
 
 
-@dataclass
+@dataclass(eq=False)
 class Entry:
     """One line of the comparison: a method (or yardstick) with its runs over seeds."""
 
@@ -74,9 +62,11 @@ class Entry:
     bytes_up: float | None = None
     bytes_down: float | None = None
     seconds: float | None = None
+    seconds_up: float | None = None
     note: str = ""
     runs: list[Run] = field(default_factory=list)
     colour: str = ""  # classes of the style sheet
+    form: int = 0  # of its marks
 
     @property
     def ci(self) -> tuple[float, float] | None:
@@ -85,6 +75,11 @@ class Entry:
         if not found:
             return None
         return sum(lo for lo, _ in found) / len(found), sum(hi for _, hi in found) / len(found)
+
+    @property
+    def uplink(self) -> float | None:
+        """Seconds that the uploads took; None where the clients' speeds are not known."""
+        return self.seconds_up if self.seconds_up else None
 
     @property
     def seeds(self) -> int:
@@ -129,7 +124,6 @@ def load(paths: Sequence[Path]) -> Study:
         raise InputError(f"{compares[0]} is a compare folder; report on it alone, or on train runs only.")
     study = _from_compare(compares[0]) if compares else _from_runs([load_run(f) for f in folders])
     study.entries.sort(key=lambda e: (e.auc is None, -(e.auc or 0), e.label))
-    _paint(study.entries)
     return study
 
 
@@ -220,7 +214,7 @@ def _entry_of_row(label: str, row: dict[str, Any], runs: list[Run]) -> Entry:
         "auc": num(row.get("test_auc")),
         "std": num(row.get("test_auc_std")),
         "valid": num(row.get("valid_auc")),
-        **{key: num(row.get(key)) for key in ("rounds", "bytes_up", "bytes_down", "seconds")},
+        **{key: num(row.get(key)) for key in ("rounds", "bytes_up", "bytes_down", "seconds", "seconds_up")},
     }
     computed = {"auc": mean(entry.by_seed.values()), "std": _std(entry.by_seed)}
     for key, value in given.items():
@@ -246,6 +240,7 @@ def _entry_of_runs(label: str, runs: list[Run]) -> Entry:
         bytes_up=mean(run.number("bytes_up") for run in runs),
         bytes_down=mean(run.number("bytes_down") for run in runs),
         seconds=mean(run.number("seconds") for run in runs),
+        seconds_up=mean(run.number("seconds_up") for run in runs),
         runs=runs,
     )
 
@@ -300,19 +295,3 @@ def _same_data(runs: list[Run]) -> bool:
 
 def _config_beside(folder: Path) -> dict[str, Any]:
     return _read_object(folder / "config.json") if (folder / "config.json").is_file() else {}
-
-
-def _paint(entries: list[Entry]) -> None:
-    """A colour for each entry, and the same one from report to report as far as possible."""
-    methods = sorted((e for e in entries if not e.yardstick), key=lambda e: e.label)
-    taken = {PAINT[e.label] for e in methods if e.label in PAINT}
-    for entry in methods:
-        paint = PAINT.get(entry.label)
-        if paint is None:
-            first = zlib.crc32(entry.label.encode(errors="replace")) % COLOURS
-            wanted = [((first + n) % COLOURS, dash) for dash in range(DASHES) for n in range(COLOURS)]
-            paint = next((p for p in wanted if p not in taken), wanted[0])
-            taken.add(paint)
-        entry.colour = f"m{paint[0]} d{paint[1]}"
-    for n, entry in enumerate(sorted((e for e in entries if e.yardstick), key=lambda e: e.label)):
-        entry.colour = f"y{n % 2} d{1 + n % 3}"

@@ -16,6 +16,7 @@ def page(study: Study) -> str:
     sections = [
         ("methods", "Methods compared", methods.section(study)),
         ("learning", f"Learning curve{many}", curves.learning_section(study)),
+        ("time", "Communication time", curves.time_section(study)),
         ("roc", f"ROC curve{many}", curves.roc_section(study)),
         ("clients", "Client by client", clients.section(study)),
         ("travelled", "What travelled", traffic.ledger_section(study)),

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 
 from fedauc.report.load import Entry, Study
+from fedauc.report.paint import foremost
+from fedauc.report.svg import line, mark
 from fedauc.report.text import NONE, auc, esc, short, size
 
 HOWTO = "<b>How to read this.</b> "
@@ -17,8 +19,11 @@ def swatch(entry: Entry) -> str:
 
 def name(entry: Entry) -> str:
     """The swatch and the name of an entry; short names stay on one line, hyphens and all."""
-    unbroken = " class=nb" if len(entry.label) <= 24 else ""
-    return f"<span{unbroken}>{swatch(entry)}{long(entry.label)}</span>"
+    return f"<span{_unbroken(entry)}>{swatch(entry)}{long(entry.label)}</span>"
+
+
+def _unbroken(entry: Entry) -> str:
+    return " class=nb" if len(entry.label) <= 24 else ""
 
 
 def long(words: str, most: int = 64) -> str:
@@ -44,11 +49,43 @@ def howto(words: str) -> str:
     return f'<p class="howto">{HOWTO}{words}</p>'
 
 
+def key(entry: Entry, marked: bool, solo: bool) -> str:
+    """A piece of the entry's line."""
+    shape = line(1, 7, 33, 7, f"{entry.colour} curve{' solo' if solo else ''}")
+    shape += mark(17, 7, 4, entry.form, f"{entry.colour} fill") if marked else ""
+    return f'<svg class="key" viewBox="0 0 34 14" aria-hidden="true">{shape}</svg>'
+
+
 def legend(entries: Sequence[Entry], column: bool = False) -> str:
     """Which colour is which entry; as a column with the AUCs."""
-    if len(entries) == 1 and not column:
+    return "" if len(entries) == 1 and not column else _items([name(e) for e in entries], entries, column)
+
+
+def line_legend(study: Study, shown: Sequence[Entry], column: bool = False) -> str:
+    """Which line is which entry: of many the foremost, and the others, in grey, in a fold."""
+    if len(shown) == 1 and not column:
         return ""
-    items = [f"<li>{name(e)}{f' <b>{auc(e.auc)}</b>' if column else ''}</li>" for e in entries]
+    bright = foremost(shown)
+    rest = [e for e in shown if e not in bright]
+    keys = [
+        f"<span{_unbroken(e)}>{key(e, not column, len(shown) == 1)}{long(e.label)}</span>"
+        for e in (*bright, *rest)
+    ]
+    text = _items(keys[: len(bright)], bright, column)
+    if not rest:
+        return text
+    numbers = [study.entries.index(e) for e in rest]
+    others = _items(keys[len(bright) :], rest, column, numbers)
+    return f'{text}<details class="rest"><summary>{len(rest)} others, in grey</summary>{others}</details>'
+
+
+def _items(
+    heads: Sequence[str], entries: Sequence[Entry], column: bool, numbers: Sequence[int] | None = None
+) -> str:
+    items = []
+    for n, (head, entry) in enumerate(zip(heads, entries, strict=True)):
+        known = f' data-e="{numbers[n]}"' if numbers else ""
+        items.append(f"<li{known}>{head}{f' <b>{auc(entry.auc)}</b>' if column else ''}</li>")
     return f'<ul class="legend{" column" if column else ""}">{"".join(items)}</ul>'
 
 

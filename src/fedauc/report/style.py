@@ -6,11 +6,11 @@ CSS = """
 :root{color-scheme:light dark;--bg:#fff;--card:#f6f7f9;--ink:#14181f;--soft:#5a6472;--line:#dfe3e8;
 --grid:#e8ebef;
 --accent:#334155;--track:#eceff3;--band:.17;--raised:#fff;--shade:rgb(20 30 45/.16);
---m0:#0067b1;--m1:#c84400;--m2:#008f6b;--m3:#b5509b;--m4:#33a1de;--m5:#cf9200;--y0:#3b4350;--y1:#858e9b}
+--m0:#0067b1;--m1:#c84400;--m2:#008f6b;--m3:#8c2f74;--m4:#33a1de;--m5:#cf9200;--y0:#3b4350;--y1:#858e9b;--faint:#c9ced6}
 @media (prefers-color-scheme:dark){:root{--bg:#12151a;--card:#1b2027;--ink:#e9edf2;--soft:#a0aab7;
 --line:#323a45;
 --grid:#262d36;--accent:#b9c6d6;--track:#232a33;--band:.3;--raised:#323b47;--shade:rgb(0 0 0/.7);
---m0:#5aa9ee;--m1:#f48a45;--m2:#35c79b;--m3:#e294cb;--m4:#9bd8fa;--m5:#f0c04a;--y0:#d5dbe3;--y1:#8a95a3}}
+--m0:#4f9bea;--m1:#f48a45;--m2:#35c79b;--m3:#c05fa5;--m4:#9bd8fa;--m5:#f0c04a;--y0:#d5dbe3;--y1:#8a95a3;--faint:#48515d}}
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%;scroll-behavior:smooth}
 body{margin:0;background:var(--bg);color:var(--ink);font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,
@@ -38,7 +38,7 @@ border-left:4px solid currentColor}
 .verdict span{color:var(--ink)}
 nav{margin:1.4rem 0 0;font-size:.9rem;color:var(--soft);display:flex;flex-wrap:wrap;gap:.1rem 1.1rem}
 nav a{padding:.25rem 0}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(136px,1fr));gap:10px;margin:1.2rem 0;
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(128px,1fr));gap:10px;margin:1.2rem 0;
 padding:0}
 .tiles div{background:var(--card);border-radius:10px;padding:.7rem .9rem}
 .tiles dt{color:var(--soft);font-size:.8rem}
@@ -47,7 +47,7 @@ padding:0}
 figure{margin:0 0 1rem}
 figcaption,.howto{color:var(--soft);font-size:.87rem;max-width:86ch;margin-top:.5rem}
 figcaption b,.howto b{color:var(--ink);font-weight:600}
-.pair{display:grid;grid-template-columns:minmax(0,460px) minmax(0,1fr);gap:1rem 40px;align-items:center}
+.pair{display:grid;grid-template-columns:minmax(0,460px) minmax(0,1fr);gap:1rem 40px;align-items:start}
 .legend{display:flex;flex-wrap:wrap;gap:.15rem 1.2rem;list-style:none;margin:.2rem 0 .8rem;padding:0;
 font-size:.87rem}
 .legend b{font-weight:600;white-space:nowrap;font-variant-numeric:tabular-nums}
@@ -55,8 +55,21 @@ font-size:.87rem}
 align-items:center}.column b{margin-left:auto}
 .swatch{display:inline-block;width:.72em;height:.72em;border-radius:50%;background:currentColor;flex:none;
 margin-right:.4em;vertical-align:-.02em}
-.swatch.d1,.swatch.d3{background:none;border:.2em solid currentColor}
-.swatch.d2,.swatch.d3{border-radius:1px}
+.swatch.d1,.swatch.d3,.swatch.d4,.swatch.d5{border-radius:0;transform:scale(1.18)}
+.swatch.d1{clip-path:polygon(50% 0,100% 50%,50% 100%,0 50%)}
+.swatch.d2{border-radius:1px;transform:scale(.92)}
+.swatch.d3{clip-path:polygon(0 8%,100% 8%,50% 100%)}.swatch.d4{clip-path:polygon(0 92%,100% 92%,50% 0)}
+.swatch.d5{clip-path:polygon(35% 0,65% 0,65% 35%,100% 35%,100% 65%,65% 65%,65% 100%,35% 100%,35% 65%,0 65%,
+0 35%,35% 35%)}
+.key{display:inline-block;width:34px;height:14px;margin-right:.45em;vertical-align:-.1em;flex:none}
+.rest{border:0;padding:0;margin:0 0 .6rem}.rest summary{padding:.3rem 0;font-weight:400;font-size:.87rem}
+.rest li button{all:unset;cursor:pointer;display:flex;gap:.6rem;align-items:center;width:100%;opacity:.75}
+.rest li button[aria-pressed=true]{opacity:1;font-weight:600}
+.rest li button:focus-visible{outline:2px solid var(--m0);outline-offset:2px}
+.twin{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:0 40px}.twin h3{margin-top:.4rem}
+.who{list-style:none;margin:.4rem 0 1rem;padding:0}
+.who li{padding:.4rem 0;border-bottom:1px solid var(--line)}
+.key-name{margin-right:.8rem;font-weight:600;font-size:.93rem}
 .switch{display:inline-flex;border:1px solid var(--line);border-radius:9px;padding:2px;margin:0 0 .9rem;
 background:var(--card)}
 .switch button{font:inherit;font-size:.87rem;border:0;background:none;color:var(--soft);padding:.3rem .8rem;
@@ -107,14 +120,16 @@ svg .number{fill:var(--ink)}svg .note{fill:var(--ink);paint-order:stroke;stroke:
 .level{fill:none;stroke:currentColor;stroke-width:1.5;stroke-dasharray:6 4}
 .track{fill:var(--track)}.took{fill:var(--accent)}
 .curve.d1{stroke-dasharray:7 4}.curve.d2{stroke-dasharray:2 4;stroke-linecap:round}
-.curve.d3{stroke-dasharray:10 4 2 4}
+.curve.d3{stroke-dasharray:10 4 2 4}.curve.d4{stroke-dasharray:16 5}.curve.d5{stroke-dasharray:9 3 2 3 2 3}
 .m0{color:var(--m0)}.m1{color:var(--m1)}.m2{color:var(--m2)}.m3{color:var(--m3)}.m4{color:var(--m4)}
 .m5{color:var(--m5)}.y0{color:var(--y0)}.y1{color:var(--y1)}
+.curve.faint{stroke:var(--faint);stroke-width:1.3;stroke-dasharray:none}
+.curve.solo{stroke-dasharray:none}
 .narrow{display:none}
 @media screen and (max-width:820px){
 main,footer{padding:0 16px}.wide{display:none}.narrow{display:block}
 .narrow svg{margin:0 auto;max-width:440px!important}
-.hero,.pair{grid-template-columns:minmax(0,1fr)}.verdict{font-size:1.13rem}
+.hero,.pair,.twin{grid-template-columns:minmax(0,1fr)}.verdict{font-size:1.13rem}
 .tiles{grid-template-columns:repeat(2,minmax(0,1fr))}
 th:first-child,td:first-child{min-width:7.2rem;max-width:10.5rem;padding-right:.6rem}
 th,td{padding-left:.5rem;padding-right:.5rem}.ledger td:nth-child(4){display:none}
@@ -123,7 +138,7 @@ th,td{padding-left:.5rem;padding-right:.5rem}.ledger td:nth-child(4){display:non
 @media print{
 :root{--bg:#fff;--card:#f6f7f9;--ink:#000;--soft:#444;--line:#ccc;--grid:#e5e5e5;--accent:#334155;
 --track:#eee;
---m0:#0067b1;--m1:#c84400;--m2:#008f6b;--m3:#b5509b;--m4:#33a1de;--m5:#cf9200;--y0:#3b4350;--y1:#858e9b}
+--m0:#0067b1;--m1:#c84400;--m2:#008f6b;--m3:#8c2f74;--m4:#33a1de;--m5:#cf9200;--y0:#3b4350;--y1:#858e9b;--faint:#c9ced6}
 body{font-size:10pt}.big{font-size:42pt}.hero+.verdict{font-size:12.5pt}svg text{font-size:14px!important}
 main,footer{max-width:none;padding:0}
 nav,.switch{display:none!important}.view[hidden]{display:block!important}.js .view>h3{display:block}
@@ -135,7 +150,7 @@ figure,tr,.tiles div,.pair{break-inside:avoid}h2,h3{break-after:avoid}
 """
 
 # Each .views box gets a switch between its .view children; a hash such as #bytes picks one.
-# Without script all of them show.
+# Without script all of them show. Names in a .rest list colour their grey lines.
 JS = """
 (function(){
 var d=document,root=d.documentElement;
@@ -156,6 +171,16 @@ d.querySelectorAll('.views').forEach(function(box){
     bar.appendChild(b);
   });
   box.insertBefore(bar,views[0]);show(views[0]);
+});
+d.querySelectorAll('.rest li').forEach(function(li){
+  var b=d.createElement('button');b.type='button';b.setAttribute('aria-pressed','false');
+  while(li.firstChild)b.appendChild(li.firstChild);
+  li.appendChild(b);
+  b.onclick=function(){
+    var on=b.getAttribute('aria-pressed')!=='true';b.setAttribute('aria-pressed',String(on));
+    li.closest('figure').querySelectorAll('path[data-e="'+li.dataset.e+'"]').forEach(function(p){
+      p.classList.toggle('faint',!on);if(on)p.parentNode.appendChild(p)});
+  };
 });
 function follow(){
   var v=d.getElementById(location.hash.slice(1));

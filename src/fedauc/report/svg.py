@@ -43,14 +43,21 @@ class Scale:
             low, high, value = math.log(low), math.log(high), math.log(value)
         return self.start + (self.end - self.start) * ((value - low) / (high - low) if high > low else 0.5)
 
-    def ticks(self, most: int) -> list[float]:
+    def ticks(self, most: int, whole: bool = False) -> list[float]:
+        """About ``most`` round numbers within the ends; with ``whole`` only integers, each once."""
+        if whole:
+            found = sorted({round(tick) for tick in self._ticks(most, 1)})
+            return [float(n) for n in found if self.low <= n <= self.high] or [self.low]
+        return self._ticks(most, 0)
+
+    def _ticks(self, most: int, least: float) -> list[float]:
         if self.log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             marks = [m * 10.0**d for d in decades for m in (1, 2, 5) if self.low <= m * 10.0**d <= self.high]
             whole = [m for m in marks if round(math.log10(m), 6).is_integer()]
             marks = marks if len(marks) <= most or len(whole) < 2 else whole
             return marks[:: math.ceil(len(marks) / most)] if marks else [self.low, self.high]
-        step = _step(self.high - self.low, most)
+        step = max(_step(self.high - self.low, most), least)
         first = math.ceil(self.low / step - 1e-9)
         return [round(n * step, 10) for n in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
@@ -112,11 +119,39 @@ def dot(x: float, y: float, r: float, cls: str, hint: str = "") -> str:
     return f'<circle class="{cls}" cx="{_n(x)}" cy="{_n(y)}" r="{_n(r)}">{title}</circle>'
 
 
-def path(points: Points, cls: str, closed: bool = False) -> str:
+# Marks by form, as corners on a unit circle; a circle has none.
+_ARM = 0.34
+_CORNERS: tuple[tuple[tuple[float, float], ...], ...] = (
+    (),
+    ((0, -1.15), (1.15, 0), (0, 1.15), (-1.15, 0)),  # diamond
+    ((-0.87, -0.87), (0.87, -0.87), (0.87, 0.87), (-0.87, 0.87)),  # square
+    ((-1.1, -0.8), (1.1, -0.8), (0, 1.15)),  # triangle downwards
+    ((-1.1, 0.8), (1.1, 0.8), (0, -1.15)),  # triangle upwards
+    (
+        *((-_ARM, -1.15), (_ARM, -1.15), (_ARM, -_ARM), (1.15, -_ARM), (1.15, _ARM), (_ARM, _ARM)),
+        *((_ARM, 1.15), (-_ARM, 1.15), (-_ARM, _ARM), (-1.15, _ARM), (-1.15, -_ARM), (-_ARM, -_ARM)),
+    ),  # plus
+)
+
+
+def mark(x: float, y: float, r: float, form: int, cls: str, hint: str = "") -> str:
+    """A dot in one of the forms that tell methods apart without their colours."""
+    corners = _CORNERS[form % len(_CORNERS)]
+    if not corners:
+        return dot(x, y, r, cls, hint)
+    return path([(x + r * a, y + r * b) for a, b in corners], cls, True, hint)
+
+
+def path(points: Points, cls: str, closed: bool = False, hint: str = "", number: int | None = None) -> str:
+    """A line or area; ``number`` is what the script knows it by."""
     if not points:
         return ""
+    d = f"M{'L'.join(f'{_n(x)} {_n(y)}' for x, y in points)}{'Z' if closed else ''}"
+    known = f' data-e="{number}"' if number is not None else ""
     return (
-        f'<path class="{cls}" d="M{"L".join(f"{_n(x)} {_n(y)}" for x, y in points)}{"Z" if closed else ""}"/>'
+        f'<path class="{cls}"{known} d="{d}"><title>{esc(hint)}</title></path>'
+        if hint
+        else (f'<path class="{cls}"{known} d="{d}"/>')
     )
 
 
@@ -127,10 +162,15 @@ def bars(spans: Sequence[tuple[float, float]], y: float, height: float, cls: str
 
 
 def grid_x(
-    scale: Scale, top: float, bottom: float, most: int, show: Callable[[float], str] | None = None
+    scale: Scale,
+    top: float,
+    bottom: float,
+    most: int,
+    show: Callable[[float], str] | None = None,
+    whole: bool = False,
 ) -> str:
     """Vertical grid lines with their labels below."""
-    ticks = scale.ticks(most)
+    ticks = scale.ticks(most, whole)
     show = show or decimals(ticks)
     marks = []
     for tick in ticks:

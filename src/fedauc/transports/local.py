@@ -45,10 +45,8 @@ class LocalTransport:
     """At most so many clients at once, which bounds the memory of large cohorts."""
     record_after: int = 50
     """Local steps after which the vectorised step is recorded and replayed without Python in between."""
-    steps: dict[int, tuple[Method, Replay]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    """The vectorised steps of the methods that were run; each keeps its method alive."""
+    steps: dict[Method, Replay] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The vectorised steps of the methods that were run."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Recordings are made anew where a transport is unpickled."""
@@ -127,12 +125,9 @@ class LocalTransport:
         return upload, new, stacked_outs
 
     def _step(self, method: Method) -> Replay:
-        if id(method) not in self.steps:
-            self.steps[id(method)] = (
-                method,
-                Replay(_vmap(method.client_step, (0, 0, None)), self.record_after),
-            )
-        return self.steps[id(method)][1]
+        if method not in self.steps:
+            self.steps[method] = Replay(_vmap(method.client_step, (0, 0, None)), self.record_after)
+        return self.steps[method]
 
 
 def _vmap(fn: Callable[..., Any], dims: tuple[int | None, ...]) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from fedauc.report.svg import (
     grid_x,
     grid_y,
     line,
+    mark,
     picture,
     text,
 )
@@ -76,7 +77,8 @@ def _client_lines(shown: Sequence[tuple[Entry, list[Client]]], width: int) -> st
             if c.auc is not None and c.name in places:
                 hint = f"{entry.label}, {_hint(c)}"
                 cls = f"{entry.colour} {'soft' if entry is shown[0][0] else 'open'}"
-                body.append(dot(scale(c.auc), places[c.name], _radius(c, most, 9), cls, hint))
+                form = entry.form if len(shown) > 1 else 0
+                body.append(mark(scale(c.auc), places[c.name], _radius(c, most, 9), form, cls, hint))
     body.append(text(right, bottom + 34, "test AUC on the client's rows", "end", "axis-name"))
     known = [c for c in lead if c.auc is not None]
     span = f", from {auc(known[0].auc)} to {auc(known[-1].auc)}" if known else ""
@@ -93,7 +95,7 @@ def _client_cloud(shown: tuple[Entry, list[Client]], width: int) -> str:
     positives = [max(c.positives or 1, 1) for c in known]
     xs = Scale(min(positives) * 0.9, max(positives) * 1.1, left + 6, right, log=True)
     ys = Scale(*auc_limits([c.auc or 0 for c in known], least=0.1), bottom, top)
-    body = [grid_y(ys, left, right, 5), grid_x(xs, bottom, bottom + 4, 4 if slim else 8, count)]
+    body = [grid_y(ys, left, right, 5), grid_x(xs, bottom, bottom + 4, 4 if slim else 8, count, whole=True)]
     body.append(line(left, bottom, right, bottom, "axis"))
     if entry.auc is not None:
         body.append(line(left, ys(entry.auc), right, ys(entry.auc), f"{entry.colour} level"))

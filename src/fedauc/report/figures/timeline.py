@@ -47,7 +47,8 @@ def timeline(part: Participation, width: int) -> str:
             if begin <= number < end:
                 body.append(line(xs(number), top - 4, xs(number), bottom, "stage"))
                 body.append(text(xs(number), top - 8, f"stage {short(name, 12)}", cls="note"))
-    body.append(grid_x(xs, bottom, bottom + 4, 4 if slim else 10, count))
+    middles = Scale(begin, end - 1, xs(begin + 0.5), xs(end - 0.5))  # a round is a box, named at its middle
+    body.append(grid_x(middles, bottom, bottom + 4, 4 if slim else 10, count, whole=True))
     body.append(text(right, bottom + 34, "round", "end", "axis-name"))
     label = f"Which of {len(part.groups)} groups took part in rounds {begin} to {end - 1}"
     return picture(width, bottom + 40, label, body)

@@ -8,6 +8,7 @@ from functools import partial
 from fedauc.report.clients import Client, clients_of
 from fedauc.report.figures.clients import LABELLED_CLIENTS, client_dots, labelled
 from fedauc.report.load import Entry, Study
+from fedauc.report.paint import foremost
 from fedauc.report.parts import figure, fold, legend, long, row, swatch, table, unbroken
 from fedauc.report.svg import responsive
 from fedauc.report.text import NONE, auc, count, esc, plural, short
@@ -36,8 +37,12 @@ def section(study: Study) -> str:
     drawn = ""
     if known:
         few = labelled(lead)
-        colours = legend([e for e, _ in shown]) if few else ""
-        drawn = figure(responsive(partial(client_dots, shown)), _howto(shown, few), colours)
+        front = foremost(shown)
+        colours = legend([e for e, _ in front]) if few else ""
+        words = _howto(front, few)
+        if few and len(front) < len(shown):
+            words += f" Drawn are the {len(front)} best of {len(shown)} methods; the table has all."
+        drawn = figure(responsive(partial(client_dots, front)), words, colours)
     return f"<p>{said}.</p>{drawn}{_table(shown, not same)}"
 
 
@@ -48,7 +53,7 @@ def _howto(shown: Shown, few: bool) -> str:
     if few:
         words += "A client with few positives can land anywhere by chance."
         if len(shown) > 1:
-            words += f" Filled: {esc(short(best.label, 40))}; rings: the others."
+            words += f" Filled: {esc(short(best.label, 40))}; hollow: the others."
         if len(lead) > LABELLED_CLIENTS:
             words += " Clients without an AUC are left out."
     else:

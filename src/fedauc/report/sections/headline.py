@@ -65,6 +65,7 @@ def _tiles(study: Study) -> str:
                 size(sum(ways) if ways else None),
                 f"{size(best.bytes_up)} up, {size(best.bytes_down)} down",
             ),
+            (f"Uplink time{each}", duration(best.uplink), ""),
             (f"Time{each}", duration(best.seconds), ""),
         ]
     )

@@ -12,6 +12,7 @@ from fedauc.report.text import NONE, auc, count, duration, esc, num, short, sign
 from fedauc.report.verdict import difference
 
 HEADS = ("Method", "Test AUC", "Against the best", "Valid AUC", "Seeds", "Rounds", "Up", "Down", "Time")
+TIMED = (*HEADS[:3], "Valid<br>AUC", *HEADS[4:-1], "Uplink<br>time", "Time")
 
 
 def section(study: Study) -> str:
@@ -24,8 +25,13 @@ def section(study: Study) -> str:
         if all(e.seeds < 2 for e in study.entries):
             words = "One seed each: the dot is its test AUC. How much it depends on the seed is not known."
         drawn = figure(responsive(partial(seed_dots, study.entries)), words)
-    rows = table("Methods compared", HEADS, [_row(study, e) for e in study.entries])
+    heads = TIMED if _timed(study) else HEADS
+    rows = table("Methods compared", heads, [_row(study, e) for e in study.entries])
     return drawn + rows + _explain(study) + _pairwise(study)
+
+
+def _timed(study: Study) -> bool:
+    return any(e.uplink for e in study.entries)
 
 
 def _row(study: Study, entry: Entry) -> str:
@@ -45,6 +51,7 @@ def _row(study: Study, entry: Entry) -> str:
         count(entry.rounds),
         bytes_cell(entry.bytes_up),
         bytes_cell(entry.bytes_down),
+        *([duration(entry.uplink)] if _timed(study) else []),
         duration(entry.seconds),
     ]
     head = name(entry) + (f"<br><small>{about}</small>" if about else "")
@@ -53,6 +60,11 @@ def _row(study: Study, entry: Entry) -> str:
 
 def _explain(study: Study) -> str:
     words = "Mean ± standard deviation over the seeds; bytes and time are per run."
+    if _timed(study):
+        words += (
+            " Uplink time is how long the uploads take by the uplink speeds of the configuration; time is how"
+            " long this computer took."
+        )
     if study.comparable:
         words += (
             f" “Against the best” is the test AUC minus that of {esc(short(study.best.label, 40))}, with its"

@@ -4,25 +4,42 @@ from __future__ import annotations
 
 from functools import partial
 
-from fedauc.report.clients import Participation, ledger_of, participation_of, rows_left
+from fedauc.report.clients import WARM_UP, Participation, ledger_of, participation_of, rows_left
 from fedauc.report.figures.timeline import SHOWN_GROUPS, legible_rounds, timeline
-from fedauc.report.load import Study
-from fedauc.report.parts import bytes_cell, figure, fold, howto, row, swatch, table
+from fedauc.report.load import Entry, Study
+from fedauc.report.paint import foremost
+from fedauc.report.parts import bytes_cell, figure, fold, howto, name, row, swatch, table
 from fedauc.report.svg import responsive
 from fedauc.report.text import count, esc, listing, percent, plural, short, size
 
 # What the items of the ledger are, in words; others are shown by name alone.
 ITEMS = {
     "model": "parameters of the model, and their changes",
-    "anchor": "the model at the start of the stage",
+    "proximal anchor": "the model at the start of the stage",
+    "control variate": "mean gradients of a client and of all clients, which correct local steps",
+    "momentum": "moving averages of gradients, averaged like the model",
+    "inner estimate": "the model after an inner step of cross-entropy, estimated",
+    "first-step flag": "whether the moving averages have begun: one number",
+    "class ratio": "up: gradients of the last layer by class; down: their ratio",
+    "cycle number": "one number: which control variate is in force",
     "scores": "numbers the model gave to rows, not the rows",
     "scores of positives": "numbers the model gave to positive rows, not the rows",
     "scores of negatives": "numbers the model gave to negative rows, not the rows",
+    "estimates of positives": "one number for each positive row that was scored, not the row",
+    "sums of scores": "sums of scores and weights by class, to estimate the dual anew",
+    "loss": "how large the client's loss is: one number",
+    "normalisation statistics": "means and variances inside the model, computed anew to evaluate it",
+    "wrapped message": "what the method inside sends: the model and what belongs to it",
     "setup": "once, before training",
     "setup: class counts": "how many rows and positives a client has; once",
     "setup: class weights": "what each client's rows weigh; once",
     "setup: statistics": "sums, ranges and value counts of the columns; once",
     "setup: preprocessing": "how to scale and encode the columns; once",
+}
+# How clients are drawn, by the participation's name; otherwise it is at random.
+DRAWN = {
+    "weighted": "with chances in proportion to their weights",
+    "optimal": "with chances that follow their weights and uplink times",
 }
 
 
@@ -43,10 +60,15 @@ def ledger_section(study: Study) -> str:
     words += " Bytes are per run, means over the seeds." if study.best.seeds > 1 else ""
     if len(found) == 1:
         return said + _table(found[0][1]) + howto(words)
+    folds = []
     for n, (entry, ledger) in enumerate(found):
         up, down = _totals(ledger)
         head = f"{swatch(entry)}{esc(short(entry.label, 64))} <small>{size(up)} up, {size(down)} down</small>"
-        said += fold(head, _table(ledger), opened=n == 0)
+        folds.append(fold(head, _table(ledger), opened=n == 0))
+    first = foremost(folds)
+    said += "".join(first)
+    if len(first) < len(folds):
+        said += fold(plural(len(folds) - len(first), "more method"), "".join(folds[len(first) :]))
     return said + howto(words)
 
 
@@ -60,7 +82,7 @@ def _table(ledger: dict[str, tuple[float, float]]) -> str:
     rows = []
     for item, (up, down) in ledger.items():
         share = 100 * (up + down) / whole if whole else 0
-        words = ITEMS.get(item.lower(), "")
+        words = ITEMS.get(item.lower().removeprefix(WARM_UP), "")
         head = esc(item.replace("_", " ")) + (f"<br><small>{words}</small>" if words else "")
         bar = f'<span class="bar" style="width:{share:.1f}%"></span>'
         rows.append(row(head, [bytes_cell(up), bytes_cell(down), bar, percent(up + down, whole)]))
@@ -71,26 +93,48 @@ def _table(ledger: dict[str, tuple[float, float]]) -> str:
 
 
 def participation_section(study: Study) -> str:
-    found = [(e, run) for e in (study.best, *study.others) for run in e.runs[:1] if run.metrics]
+    found = [
+        (e, participation_of(run)) for e in (study.best, *study.others) for run in e.runs[:1] if run.metrics
+    ]
+    found = [(e, part) for e, part in found if part.clients or part.groups or part.by_round]
     if not found:
         return ""
-    entry, run = found[0]
-    part = participation_of(run)
-    said = _who(part)
+    sentences: dict[str, list[Entry]] = {}
+    for entry, part in found:
+        sentences.setdefault(_who(part), []).append(entry)
     if study.compared:
-        said = f"{esc(short(entry.label, 64))}: {said}"
-    if not part.by_round:
-        return f"<p>{said}.</p>" if part.clients or part.groups else ""
-    words = "Dark where the group took part in the round; at the right, how often."
+        lines = [
+            f"<li>{''.join(f'<span class=key-name>{name(e)}</span> ' for e in entries)}<br>{said}.</li>"
+            for said, entries in sentences.items()
+        ]
+        text = f'<ul class="who">{"".join(lines)}</ul>'
+    else:
+        text = f"<p>{next(iter(sentences))}.</p>"
+    if any(part.reports for _, part in found):
+        text += (
+            '<p class="howto">Clients that only report their loss, to find the worst mixture of clients, are'
+            " drawn apart and not counted here.</p>"
+        )
+    entry, part = next((f for f in found if f[1].by_round), found[0])
+    return text + (_strip(study, entry, part) if part.by_round else "")
+
+
+def _strip(study: Study, entry: Entry, part: Participation) -> str:
+    words = "Filled where it was the group's turn; at the right, in how many of the rounds."
+    if study.compared:
+        seed = (
+            f", seed {entry.runs[0].seed}" if len(entry.runs) > 1 and entry.runs[0].seed is not None else ""
+        )
+        words = f"The groups of {esc(short(entry.label, 64))}{seed}. {words}"
     if (fit := legible_rounds(part)) < len(part.by_round):
         words += f" Shown are the first {count(fit)} rounds, as groups change too often for all."
     if len(part.groups) > SHOWN_GROUPS:
         words += f" Of {len(part.groups)} groups the first {SHOWN_GROUPS} are drawn."
-    return f"<p>{said}.</p>{figure(responsive(partial(timeline, part)), words)}{_groups(part)}"
+    return figure(responsive(partial(timeline, part)), words) + _groups(part)
 
 
 def _who(part: Participation) -> str:
-    """``4 groups over 400 rounds in 100 cycles, 3 clients in each round``."""
+    """``4 groups over 400 rounds in 100 cycles, 3 clients in each``."""
     said = f"{plural(len(part.groups), 'group')} over " if part.by_round else ""
     said += plural(part.rounds, "round")
     if part.cycles and 1 < part.cycles < part.rounds:
@@ -98,11 +142,16 @@ def _who(part: Participation) -> str:
     if not part.clients:
         return said
     least, most = part.clients
-    everybody = len(part.groups[0]) if len(part.groups) == 1 else 0
-    if everybody and least == everybody:
-        return f"{said}, all {plural(most, 'client')} in each"
+    sizes = {len(names) for names in part.groups if names}
     many = plural(most, "client") if least == most else f"{count(least)} to {plural(most, 'client')}"
-    return f"{said}, {many}{f' of {count(everybody)}, drawn at random,' if everybody else ''} in each"
+    if not part.by_round and sizes == {least}:
+        return f"{said}, all {plural(most, 'client')} in each"
+    drawn = bool(sizes) and (part.how in DRAWN or least < min(sizes))
+    if not drawn or not (part.by_round or len(sizes) == 1):
+        return f"{said}, {many} in each"
+    whence = "of the active group" if part.by_round else f"of {count(max(sizes))}"
+    average = f" ({part.average:.1f} on average)" if least < most and part.average is not None else ""
+    return f"{said}, {many} {whence} in each{average}, drawn {DRAWN.get(part.how, 'at random')}"
 
 
 def _groups(part: Participation) -> str:
