@@ -122,7 +122,7 @@ class Compositional(Momentum):
         each = F.binary_cross_entropy_with_logits(apply(w, x), y, reduction="none")
         entropy = gradients((each[positive].mean() + each[negative].mean()) / 2, w)
         g = {n: v - rule.rho * entropy[n] for n, v in w.items()} | {n: z[n] for n in ("auc.a", "auc.b")}
-        share = 1.0 if self.h is None else rule.alpha
+        share = 1.0 if self.h is None else rule.h_rate
         old = self.h or {n: v.detach() for n, v in g.items()}
         self.h = {n: (1 - share) * old[n] + share * g[n].detach() for n in g}
         at = leaves_of(self.h | {"auc.alpha": z["auc.alpha"]})

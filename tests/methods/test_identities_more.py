@@ -59,7 +59,7 @@ def test_composition_with_nothing_is_momentum(data, participation, scale, hessia
     plain = run(data, LocalSGDAM(MODEL.torch, objective, **rule), participation, 6)
     composed = run(
         data,
-        LocalSCGDAM(MODEL.torch, objective, rho=0.0, alpha=1.0, hessian=hessian, **rule),
+        LocalSCGDAM(MODEL.torch, objective, rho=0.0, h_rate=1.0, hessian=hessian, **rule),
         participation,
         6,
     )
@@ -347,7 +347,7 @@ def apply(z, x):
         (lambda: LocalSGDAM(apply, MinimaxAUC(), gamma_x=0.0), r"gamma_x=0\.0"),
         (lambda: LocalSGDAM(apply, MinimaxAUC(), gamma_y=-1.0), r"gamma_y=-1\.0"),
         (lambda: LocalSCGDAM(apply, MinimaxAUC(), rho=-0.1), r"rho=-0\.1"),
-        (lambda: LocalSCGDAM(apply, MinimaxAUC(), alpha=0.0), r"alpha=0\.0"),
+        (lambda: LocalSCGDAM(apply, MinimaxAUC(), h_rate=0.0), r"h_rate=0\.0"),
         (lambda: PartialAUC(temperature=0.0), r"temperature=0\.0"),
         (lambda: PartialAUC(rate=0.0), r"rate=0\.0"),
         (lambda: Agnostic(LocalSGDA(apply, CrossEntropy()), low=0.5, high=0.5), r"low < high"),

@@ -25,10 +25,10 @@ class Shallow(DenseNet121):
 
 KINDS = models.MODELS | {"shallow": Shallow}
 SMALL: dict[str, dict[str, Any]] = {
-    "resnet20": {"width": 4, "groups": 2},
-    "resnet18": {"width": 4, "groups": 2},
-    "densenet121": {"growth": 2, "groups": 2},
-    "shallow": {"growth": 2, "groups": 2},
+    "resnet20": {"width": 4, "norm_groups": 2},
+    "resnet18": {"width": 4, "norm_groups": 2},
+    "densenet121": {"growth": 2, "norm_groups": 2},
+    "shallow": {"growth": 2, "norm_groups": 2},
 }
 
 

@@ -111,7 +111,7 @@ def test_a_shortcut_without_parameters_skips_pixels_and_pads_channels():
 
 @pytest.mark.parametrize(("channels", "groups", "found"), [(16, 8, 8), (12, 8, 6), (7, 8, 7), (10, 4, 2)])
 def test_groups_divide_the_channels(channels, groups, found):
-    layer = ResNet20(groups=groups).normalise(channels)
+    layer = ResNet20(norm_groups=groups).normalise(channels)
     assert isinstance(layer, nn.GroupNorm)
     assert layer.num_groups == found
 
@@ -136,7 +136,7 @@ def test_images_too_small_to_be_halved_are_refused():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"groups": 0}, {"width": 0}, {"momentum": 0.0}, {"momentum": 1.5}, {"momentum": float("nan")}],
+    [{"norm_groups": 0}, {"width": 0}, {"momentum": 0.0}, {"momentum": 1.5}, {"momentum": float("nan")}],
 )
 def test_impossible_settings_are_named(settings):
     (name,) = settings

@@ -228,7 +228,7 @@ def momentum(fed, z, method, weights_of, upload_weight, settings, rounds, bounde
                 if begun or t > 0:
                     x_k = plus(x_k, u_k, -settings["gamma_x"] * eta)  # line 2
                     y_k = bounded(plus(y_k, v_k, settings["gamma_y"] * eta))
-                    share_h, share_x, share_y = settings["alpha"], settings["beta_x"], settings["beta_y"]
+                    share_h, share_x, share_y = settings["h_rate"], settings["beta_x"], settings["beta_y"]
                 else:  # the lines before the loop: h₀, u₀, v₀
                     share_h = share_x = share_y = 1.0
                 g = method.inner(x_k, xs, ys, entropy)

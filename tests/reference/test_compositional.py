@@ -19,7 +19,7 @@ from fedauc.schedules import Stagewise
 from . import naive, naive_more
 
 STEPS, BATCH, ETA, SEED, RHO = 3, 5, 0.2, 3, 0.4
-RULE = {"gamma_x": 0.7, "gamma_y": 1.3, "beta_x": 0.3, "beta_y": 0.6, "alpha": 0.45}
+RULE = {"gamma_x": 0.7, "gamma_y": 1.3, "beta_x": 0.3, "beta_y": 0.6, "h_rate": 0.45}
 SETTINGS = RULE | {"eta": ETA, "steps": STEPS}
 AUC_START = {"auc.a": np.array(0.0), "auc.b": np.array(0.0), "auc.alpha": np.array(0.0)}
 PARTICIPATIONS = {"full": (Full(), 4), "cyclic": (Cyclic(3), 6)}
@@ -134,7 +134,7 @@ def test_one_estimate_is_the_derivative_of_the_composed_loss(name):
     """α = 1: u is the total derivative of f(x - ρ∇L_CE(x), y) in x, by finite differences of the value."""
     model = MODELS[name]
     w, _, xs, ys, weights = examples(model)
-    method = LocalSCGDAM(model.torch, MinimaxAUC(), rho=RHO, alpha=1.0)
+    method = LocalSCGDAM(model.torch, MinimaxAUC(), rho=RHO, h_rate=1.0)
     x = w | {"auc.a": np.array(0.3), "auc.b": np.array(-0.2)}
     y = {"auc.alpha": np.array(-0.4)}
 

@@ -150,7 +150,10 @@ class ActivePassive(Rule):
         slope = differentiate(self.apply, l.z, batch.x, loss)
         gradient = decayed(slope.gradient, l.z, self.weight_decay)
         buffer = {name: scores.roll(-self.passive, dims=0) for name, scores in l.buffer.items()}
-        kept = {"log_u": l.kept["log_u"].scatter(0, slot, slope.aux["log_u"])} if l.kept else {}
+        kept = l.kept
+        if kept:  # what negatives write to their common slot must not depend on an order
+            new = torch.where(batch.y > 0, slope.aux["log_u"], -1.0)
+            kept = {"log_u": kept["log_u"].scatter(0, slot, new)}
         z = tree.add(l.z, gradient, -eta) | slope.statistics
         return Local(z, buffer, kept), {"loss": slope.loss / 2, "y": batch.y} | slope.aux
 

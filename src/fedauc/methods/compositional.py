@@ -41,7 +41,7 @@ class LocalSCGDAM(LocalSGDAM):
 
     rho: float = 0.1
     """ρ, the inner step of cross-entropy; 0 leaves AUC alone."""
-    alpha: float = 0.5
+    h_rate: float = 0.5
     """α·η of the paper: the share of the newest value in the estimate h of the inner function."""
     hessian: Literal["exact", "first-order"] = "exact"
     """The inner function's derivative: I - ρ∇²L_CE, or I."""
@@ -55,8 +55,8 @@ class LocalSCGDAM(LocalSGDAM):
             )
         if self.rho < 0:
             raise InputError(f"rho={self.rho} must not be negative.")
-        if not 0 < self.alpha <= 1:
-            raise InputError(f"alpha={self.alpha} must be above 0 and at most 1.")
+        if not 0 < self.h_rate <= 1:
+            raise InputError(f"h_rate={self.h_rate} must be above 0 and at most 1.")
 
     def h_init(self, z: Tree) -> Tree:
         return {name: value for name, value in tree.learned(z).items() if name not in self.objective.duals}
@@ -64,7 +64,7 @@ class LocalSCGDAM(LocalSGDAM):
     def estimate(self, z: Tree, l: State, batch: Batch) -> tuple[Slope, Tree]:
         """∇gᵀ∇f(h, y) and the new h."""
         entropy = self._cross_entropy_gradient(z, batch)
-        share = mixed(self.alpha, l.started)
+        share = mixed(self.h_rate, l.started)
         h = {}
         for n, old in l.h.items():
             g = z[n] - self.rho * entropy[n] if n in entropy else z[n]

@@ -16,7 +16,7 @@ the stem for small images, of which the paper's would leave a pixel or none for 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -81,12 +81,6 @@ class DenseNet121(DenseNet):
     blocks = (6, 12, 24, 16)
     growth: int = 32
     """k, the channels that a layer adds; the first has 2k."""
-    norm: Literal["group", "batch"] = "group"
-    """Normalisation: per example over groups of channels, or over the batch with running statistics."""
-    groups: int = 8
-    """Groups of channels (norm=group); where they do not divide the channels, the next fewer that do."""
-    momentum: float = 0.1
-    """How far a batch moves the running statistics (norm=batch)."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +91,3 @@ class DenseNet161(DenseNet):
     blocks = (6, 12, 36, 24)
     growth: int = 48
     """k, the channels that a layer adds; the first has 2k."""
-    norm: Literal["group", "batch"] = "group"
-    """Normalisation: per example over groups of channels, or over the batch with running statistics."""
-    groups: int = 8
-    """Groups of channels (norm=group); where they do not divide the channels, the next fewer that do."""
-    momentum: float = 0.1
-    """How far a batch moves the running statistics (norm=batch)."""

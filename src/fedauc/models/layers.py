@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -56,12 +57,16 @@ class BatchNorm2d(nn.Module):
         return F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.eps)
 
 
+@dataclass(frozen=True)
 class Normalised:
     """Settings of a model with normalisation layers."""
 
-    norm: Literal["group", "batch"]
-    groups: int
-    momentum: float
+    norm: Literal["group", "batch"] = "group"
+    """Normalisation: per example over groups of channels, or over the batch with running statistics."""
+    norm_groups: int = 8
+    """Groups of channels (norm=group); where they do not divide the channels, the next fewer that do."""
+    momentum: float = 0.1
+    """How far a batch moves the running statistics (norm=batch)."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -74,7 +79,7 @@ class Normalised:
         """The normalisation of a layer with so many channels."""
         if self.norm == "batch":
             return BatchNorm2d(channels, self.momentum)
-        groups = next(n for n in range(min(self.groups, channels), 0, -1) if channels % n == 0)
+        groups = next(n for n in range(min(self.norm_groups, channels), 0, -1) if channels % n == 0)
         return nn.GroupNorm(groups, channels)
 
 

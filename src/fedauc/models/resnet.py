@@ -17,7 +17,7 @@ ResNet-18 without the 7×7 stride-2 stem and its pooling, which leave too little
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -89,12 +89,6 @@ class ResNet20(ResNet):
     projected = False
     width: int = 16
     """Channels of the first stage; each of the others has twice as many as the one before."""
-    norm: Literal["group", "batch"] = "group"
-    """Normalisation: per example over groups of channels, or over the batch with running statistics."""
-    groups: int = 8
-    """Groups of channels (norm=group); where they do not divide the channels, the next fewer that do."""
-    momentum: float = 0.1
-    """How far a batch moves the running statistics (norm=batch)."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +100,3 @@ class ResNet18(ResNet):
     projected = True
     width: int = 64
     """Channels of the first stage; each of the others has twice as many as the one before."""
-    norm: Literal["group", "batch"] = "group"
-    """Normalisation: per example over groups of channels, or over the batch with running statistics."""
-    groups: int = 8
-    """Groups of channels (norm=group); where they do not divide the channels, the next fewer that do."""
-    momentum: float = 0.1
-    """How far a batch moves the running statistics (norm=batch)."""
