@@ -99,6 +99,8 @@ def configured(name: str, overrides: Mapping[str, Any] | None = None) -> Config:
     parts = {key: value for key, value in wanted.items() if "." not in key}
     known = Config.resolve(name, parts).sections
     fields = {k: v for k, v in wanted.items() if "." in k and k.split(".")[1] in known[k.split(".")[0]]}
+    if known["participation"]["name"] in ("optimal", "weighted"):  # at least two clients in every round
+        fields = {"participation.per_round": 2} | fields
     return Config.resolve(name, parts | fields)
 
 

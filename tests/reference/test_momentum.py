@@ -17,7 +17,7 @@ from . import naive, naive_more
 
 STEPS, BATCH, ETA, SEED = 3, 5, 0.2, 3
 RULE = {"gamma_x": 0.7, "gamma_y": 1.3, "beta_x": 0.3, "beta_y": 0.6}
-SETTINGS = RULE | {"eta": ETA, "steps": STEPS, "alpha": 1.0}
+SETTINGS = RULE | {"eta": ETA, "steps": STEPS, "h_rate": 1.0}
 AUC_START = {"auc.a": np.array(0.0), "auc.b": np.array(0.0), "auc.alpha": np.array(0.0)}
 PARTICIPATIONS = {
     "full": (Full(), 4),

@@ -56,7 +56,7 @@ def exchanged(transport, method, rows, who):
     draws = Draws(rows, who, method.draw, STEPS, BATCH, SEED, 0)
     memory = [{} for _ in who.clients]
     ledger = Ledger()
-    server = method.server_init(params(dtype), len(who.clients))
+    server = method.server_init(params(dtype), np.ones((len(who.clients), 2)))
     aggregate, kept, loss, _ = transport.exchange(method, server, memory, draws, who, knobs, SEED, ledger)
     assert kept == [{}] * len(who.clients)
     return aggregate, loss, ledger
@@ -66,7 +66,7 @@ def by_hand(method, rows, who):
     """One client after another, and the weighted sum written out."""
     knobs = Knobs(torch.tensor(ETA, dtype=rows.x.dtype), STEPS, BATCH, 0, 0, 0, 1)
     draws = Draws(rows, who, method.draw, STEPS, BATCH, SEED, 0)
-    server = method.server_init(params(rows.x.dtype), 1)
+    server = method.server_init(params(rows.x.dtype), rows.counts)
     down, own = method.broadcast(server), method.address(server, who, knobs, SEED)
     total, gathered, losses = {}, {}, []
     for i in range(len(who.clients)):

@@ -101,7 +101,7 @@ class RoundRecord(NamedTuple):
 
 def begin(fed: Federation, params: Tree) -> RunState:
     """The state before the first round. Clients say how many rows of each class they have."""
-    server = fed.method.server_init(params, fed.data.clients)
+    server = fed.method.server_init(params, fed.data.counts)
     ledger = Ledger()
     ledger.up({"setup: class counts": fed.data.counts.nbytes}, fed.data.clients)
     if fed.method.draw == "stratified":

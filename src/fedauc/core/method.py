@@ -119,8 +119,9 @@ class Method(Protocol):
     def phases(self, new_stage: bool) -> tuple[Phase, ...]:
         """The exchanges of a round, one after another; the last one is the method's own."""
 
-    def server_init(self, params: Tree, clients: int) -> Any:
-        """S: the server's state; its field `z` is the iterate (model and the objective's own variables)."""
+    def server_init(self, params: Tree, counts: NDArray[np.int64]) -> Any:
+        """S: the server's state; its field `z` is the iterate (model and the objective's own variables).
+        Counts [N, 2] are the clients' negatives and positives."""
 
     def importance(self, s: Any) -> Tensor | None:
         """[N] what clients count for where the method decides it (λ); None: as `core.weighting` says."""

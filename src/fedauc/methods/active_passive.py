@@ -105,7 +105,7 @@ class ActivePassive(Rule):
         """What is gathered, and of which class it is."""
         return {"negatives": 0, "positives": 1} | ({"estimates": 1} if self.objective.kept else {})
 
-    def server_init(self, params: Tree, clients: int) -> Server:
+    def server_init(self, params: Tree, counts: NDArray[np.int64]) -> Server:
         like = next(iter(params.values()))
         wide = {name: like.new_zeros(0, *shape) for name, shape in self.objective.shapes.items()}
         empty = {

@@ -14,7 +14,8 @@ distributed minimax optimization" (CE-Minimax: Alg. 1, eq. 4-7; q from its probl
 
 Where this departs from the papers, and why: phase 2 is carried out before phase 1 and takes effect after it;
 both see w⁽ᵗ⁾ and λ⁽ᵗ⁾, so the order is only a matter of what the server has to keep. λ is kept inside a box
-[low, high] as well where the user gives one.
+[low, high] as well where the user gives one. With an AUC loss a client of one class has no ranking that could
+be good or bad: it keeps λ = 0 (with a weight of its own it pushed all scores one way: AUC 0.47).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedauc.core.method import Aggregate, Batch, Cohort, Gathered, Knobs, Method, Phase, Upload
@@ -38,6 +41,8 @@ class Server(NamedTuple):
     """λ⁽ᵗ⁾ [N], in force now."""
     following: Tensor
     """λ⁽ᵗ⁺¹⁾, in force after this round."""
+    able: Tensor
+    """[N] which clients have a loss of their own; the others keep λ = 0."""
 
     @property
     def z(self) -> Tree:
@@ -75,25 +80,31 @@ class Agnostic(Wrapper):
     def phases(self, new_stage: bool) -> tuple[Phase, ...]:
         return Phase(Report(self.inner, self), Uniform(self.report)), *super().phases(new_stage)
 
-    def server_init(self, params: Tree, clients: int) -> Server:
-        if not self.low <= 1 / clients <= self.high:
-            raise InputError(f"no weights of {clients} clients in [{self.low}, {self.high}] sum to one.")
-        lam = torch.full((clients,), 1 / clients, dtype=torch.float64)
-        return Server(self.inner.server_init(params, clients), lam, lam)
+    def server_init(self, params: Tree, counts: NDArray[np.int64]) -> Server:
+        able = torch.from_numpy(counts.all(axis=1) if self.ranks else counts.any(axis=1))
+        n = int(able.sum())
+        if n == 0:
+            raise InputError("no client has rows of both classes, so none has an AUC of its own to improve.")
+        if not self.low <= 1 / n <= self.high:
+            raise InputError(f"no weights of {n} clients in [{self.low}, {self.high}] sum to one.")
+        lam = able.double() / n
+        return Server(self.inner.server_init(params, counts), lam, lam, able)
 
     def importance(self, s: Server) -> Tensor:
         return s.lam
 
     def server_update(self, s: Server, aggregate: Aggregate, cohort: Cohort, knobs: Knobs) -> Server:
         inner = self.inner.server_update(s.inner, aggregate, cohort, knobs)
-        return Server(inner, s.following, s.following)
+        return s._replace(inner=inner, lam=s.following)
 
-    def ascended(self, lam: Tensor, losses: Tensor, clients: Tensor) -> Tensor:
+    def ascended(self, lam: Tensor, losses: Tensor, clients: Tensor, able: Tensor) -> Tensor:
         """λ⁽ᵗ⁺¹⁾ from the losses of the clients that reported."""
-        n = len(lam)
+        n = int(able.sum())
         gradient = -2 * self.chi2 * n * (lam - 1 / n)
-        gradient[clients] += n / len(clients) * losses
-        return on_simplex(lam + self.eta_lambda * gradient, self.low, self.high)
+        gradient[clients] += len(lam) / len(clients) * losses
+        moved = torch.zeros_like(lam)
+        moved[able] = on_simplex((lam + self.eta_lambda * gradient)[able], self.low, self.high)
+        return moved
 
 
 @dataclass(frozen=True)
@@ -118,7 +129,7 @@ class Report(Wrapper):
         pool = aggregate.gather["loss"]
         losses = pool.values.to(s.lam).nan_to_num(0.0)  # there is none while pools of scores are being filled
         clients = torch.from_numpy(cohort.clients)[pool.owner.cpu()].to(s.lam.device)
-        return s._replace(following=self.of.ascended(s.lam, losses, clients))
+        return s._replace(following=self.of.ascended(s.lam, losses, clients, s.able))
 
 
 def on_simplex(v: Tensor, low: float, high: float) -> Tensor:

@@ -15,6 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedauc.core import tree
 from fedauc.core.method import Aggregate, Cohort, Knobs, Method, Phase, moved
 from fedauc.core.tree import Tree
@@ -48,8 +51,8 @@ class Amplified(Wrapper):
         *before, last = super().phases(new_stage)
         return (*(p._replace(method=Followed(p.method)) for p in before), last)
 
-    def server_init(self, params: Tree, clients: int) -> Server:
-        inner = self.inner.server_init(params, clients)
+    def server_init(self, params: Tree, counts: NDArray[np.int64]) -> Server:
+        inner = self.inner.server_init(params, counts)
         return Server(inner, tree.learned(inner.z))
 
     def server_update(self, s: Server, aggregate: Aggregate, cohort: Cohort, knobs: Knobs) -> Server:

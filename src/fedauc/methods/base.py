@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedauc.core import tree
@@ -40,6 +42,11 @@ class Rule(Steps):
 
     plain_steps: ClassVar[bool] = True
     """Whether a local step is z ← z - η·(an estimate of the gradient at z)."""
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the objective compares the classes, so that rows of one class alone mean nothing."""
+        return bool(getattr(self.objective, "ranks", True))  # type: ignore[attr-defined]
 
     def phases(self, new_stage: bool) -> tuple[Phase, ...]:
         return (Phase(self),)  # type: ignore[arg-type]
@@ -72,6 +79,10 @@ class Wrapper(Steps):
     @property
     def plain_steps(self) -> bool:
         return bool(getattr(self.inner, "plain_steps", True))
+
+    @property
+    def ranks(self) -> bool:
+        return bool(self.inner.ranks)  # type: ignore[attr-defined]
 
     @property
     def keeps_shares(self) -> bool:
@@ -117,7 +128,7 @@ class Wrapper(Steps):
     def server_stage(self, s: Any) -> Any:
         return s._replace(inner=self.inner.server_stage(s.inner))
 
-    def server_init(self, params: Tree, clients: int) -> Any:
+    def server_init(self, params: Tree, counts: NDArray[np.int64]) -> Any:
         raise NotImplementedError
 
     def projected(self, z: Tree) -> Tree:

@@ -41,7 +41,7 @@ class LocalSCGDAM(LocalSGDAM):
 
     rho: float = 0.1
     """ρ, the inner step of cross-entropy; 0 leaves AUC alone."""
-    h_rate: float = 0.5
+    h_rate: float = 0.9
     """α·η of the paper: the share of the newest value in the estimate h of the inner function."""
     hessian: Literal["exact", "first-order"] = "exact"
     """The inner function's derivative: I - ρ∇²L_CE, or I."""

@@ -24,7 +24,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedauc.core import tree
@@ -86,8 +88,8 @@ class ControlVariates(Wrapper):
         if self.eta_g <= 0:
             raise InputError(f"eta_g={self.eta_g} must be positive.")
 
-    def server_init(self, params: Tree, clients: int) -> Server:
-        inner = self.inner.server_init(params, clients)
+    def server_init(self, params: Tree, counts: NDArray[np.int64]) -> Server:
+        inner = self.inner.server_init(params, counts)
         c = _zeros(inner.z)
         return Server(inner, c, c if self.refresh == "cycle" else {})
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedauc.core.method import Aggregate, Batch, Cohort, Draw, Knobs, Upload
@@ -44,7 +46,7 @@ class DualEstimate(Rule):
     def draw(self) -> Draw:
         return "stratified"
 
-    def server_init(self, params: Tree, clients: int) -> Any:
+    def server_init(self, params: Tree, counts: NDArray[np.int64]) -> Any:
         raise NotImplementedError("the dual is estimated between other rounds")
 
     def broadcast(self, s: Any) -> Broadcast:

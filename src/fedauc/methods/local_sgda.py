@@ -26,6 +26,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedauc.core import tree
@@ -83,7 +85,7 @@ class LocalSGDA(Rule):
             return (Phase(self),)
         return Phase(DualEstimate(self.apply, self.objective), Full()), Phase(self)
 
-    def server_init(self, params: Tree, clients: int) -> Server:
+    def server_init(self, params: Tree, counts: NDArray[np.int64]) -> Server:
         like = next(iter(params.values()))
         return self.server_stage(Server(params | self.objective.variables(like), {}))
 

@@ -12,6 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedauc.core import tree
 from fedauc.core.method import Knobs, Method, Upload, moved
 from fedauc.core.tree import Tree
@@ -42,8 +45,8 @@ class LocalStatistics(Wrapper):
                 " of its own while they stay at the clients; use statistics=averaged or recalibrated."
             )
 
-    def server_init(self, params: Tree, clients: int) -> Server:
-        return Server(self.inner.server_init(params, clients))
+    def server_init(self, params: Tree, counts: NDArray[np.int64]) -> Server:
+        return Server(self.inner.server_init(params, counts))
 
     def memory_init(self, z: Tree) -> Tree:
         own = {name: value for name, value in z.items() if name.startswith(tree.STATISTICS)}

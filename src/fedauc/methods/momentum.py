@@ -20,7 +20,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedauc.core import tree
@@ -77,7 +79,7 @@ class LocalSGDAM(Rule):
     def draw(self) -> Draw:
         return self.objective.draw
 
-    def server_init(self, params: Tree, clients: int) -> State:
+    def server_init(self, params: Tree, counts: NDArray[np.int64]) -> State:
         z = params | self.objective.variables(next(iter(params.values())))
         nothing = {name: torch.zeros_like(value) for name, value in tree.learned(z).items()}
         return State(z, nothing, self.h_init(z), next(iter(z.values())).new_zeros(()))

@@ -22,8 +22,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedauc.core import tree
@@ -82,8 +84,8 @@ class RatioWeights(Wrapper):
                 " balanced already, so there is nothing to make up for: use cross-entropy with natural draws."
             )
 
-    def server_init(self, params: Tree, clients: int) -> Server:
-        inner = self.inner.server_init(params, clients)
+    def server_init(self, params: Tree, counts: NDArray[np.int64]) -> Server:
+        inner = self.inner.server_init(params, counts)
         nothing = {name: torch.zeros_like(value) for name, value in _last_layer(params).items()}
         return Server(inner, under("-", nothing) | under("+", nothing))
 

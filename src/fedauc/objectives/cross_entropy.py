@@ -25,6 +25,10 @@ class CrossEntropy:
     """Rows as they come, or class-balanced."""
 
     @property
+    def ranks(self) -> bool:
+        return False
+
+    @property
     def duals(self) -> frozenset[str]:
         return frozenset()
 

@@ -49,6 +49,10 @@ class MinimaxAUC:
         return "stratified" if self.scale == "classes" else "natural"
 
     @property
+    def ranks(self) -> bool:
+        return True
+
+    @property
     def duals(self) -> frozenset[str]:
         return frozenset({"auc.alpha"})
 
