@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 
 from fedauc import cli
+from fedauc.experiments.presets import PRESETS
 from tests.experiments.tables import claims, claims_csv
 
 
@@ -306,3 +308,54 @@ def test_as_a_real_process_it_is_quiet_in_a_pipe(tmp_path):
     )  # fmt: skip
     assert "\x1b" not in done.stdout + done.stderr
     assert len(done.stdout.splitlines()) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("data", "more"),
+    [
+        (("--label", "fraud", "--client", "state"), ("--set", "cycles=2")),
+        (("--data", "digits", "--positive", "8"), ("--set", "cycles=1", "--set", "partition=dirichlet",
+          "--set", "data.clients=8", "--set", "data.alpha=0.3")),
+    ],
+    ids=["a table", "images"],
+)  # fmt: skip
+def test_every_method_runs_by_name(fedauc, tmp_path, data, more):
+    """On any data source, in one comparison, with a report of all of them."""
+    if "--data" not in data:
+        data = ("--data", claims_csv(tmp_path), *data)
+    out = tmp_path / "all"
+    code, text, err = fedauc(
+        "compare", *data, "--methods", ",".join(PRESETS), "--seeds", 1, "--no-yardsticks", "--out", out, *more
+    )
+    assert code == 0, err
+    assert all(name in text for name in PRESETS)
+    rows = json.loads((out / "compare.json").read_text())["rows"]
+    assert {row["method"] for row in rows} == set(PRESETS)
+    timed = {row["method"] for row in rows if row["seconds_up"] > 0}
+    assert timed == {name for name, preset in PRESETS.items() if preset.uplink != "none"}
+
+
+@pytest.mark.parametrize(
+    ("method", "setting", "sentence"),
+    [
+        ("cycp-pairwise", "objective=minimax-auc", "needs a pairwise objective"),
+        ("cycp-minimax", "objective=pairwise-auc", "compares examples of different clients"),
+        ("local-sgdam", "correction=control-variates", "correct plain gradient steps"),
+        ("local-scgdam", "objective=cross-entropy", "cross-entropy of cross-entropy"),
+        ("cycp-minimax", "correction=ratio-weights", "nothing to make up for"),
+        ("codasca", "server=agnostic", "would not cancel"),
+        ("fedavg", "reestimate=true", "none that could be estimated"),
+        ("coda", "statistics=local", "no statistics of its own"),
+        ("two-stage-codasca", "warmup=nonsense", "no method 'nonsense'"),
+    ],
+)
+def test_what_the_mathematics_forbids_is_said_at_once(fedauc, tmp_path, method, setting, sentence):
+    path = claims_csv(tmp_path)
+    code, _, err = fedauc(
+        "train", "--data", path, "--label", "fraud", "--client", "state", "--method", method,
+        "--set", setting, "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert code == 2
+    assert sentence in " ".join(err.split())
+    assert not (tmp_path / "run").exists()

@@ -41,6 +41,7 @@ class Outcome:
     bytes_down: int
     seconds: float
     note: str = ""
+    seconds_up: float = 0.0
 
 
 class Job(NamedTuple):
@@ -217,7 +218,7 @@ def _run(job: Job, prepared: Prepared, watch: Watch | None) -> Outcome:
     """A method's run, or a yardstick measured once and kept for --resume."""
     if job.name not in YARDSTICKS:
         result = runner.run(job.config, job.folder, resume=job.resume, prepared=prepared, watch=watch)
-        keys = ("test_auc", "valid_auc", "rounds", "bytes_up", "bytes_down", "seconds")
+        keys = ("test_auc", "valid_auc", "rounds", "bytes_up", "bytes_down", "seconds", "seconds_up")
         return Outcome(**{key: result[key] for key in keys})
     kept = job.folder / "yardstick.json"
     if kept.exists():
@@ -273,6 +274,7 @@ def _row(name: str, outcomes: Sequence[Outcome], seeds: Sequence[int], yardstick
         "bytes_up": round(mean("bytes_up")),
         "bytes_down": round(mean("bytes_down")),
         "seconds": mean("seconds"),
+        "seconds_up": mean("seconds_up"),
         "note": "; ".join(details),
     }
 
