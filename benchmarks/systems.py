@@ -47,7 +47,7 @@ class Ours:
 
     def rows(self, round: int) -> Tensor:
         """[M, I, B]: the rows that this system draws in a round, for `Loop` to be fed with."""
-        cohort = self.fed.weighting.cohort(self.fed.roster, round)
+        cohort = self.fed.cohort(self.state.server, round)
         draw = self.fed.method.draw
         return torch.from_numpy(Draws(self.fed.data, cohort, draw, STEPS, BATCH, self.fed.seed, round).rows)
 
