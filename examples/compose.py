@@ -1,6 +1,6 @@
 """The composable layer: objective × rule × participation × schedule, on synthetic clients.
 
-    python examples/compose.py
+python examples/compose.py
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """scikit-learn's face: breast tumours measured at ten hospitals that may not pool them.
 
-    python examples/estimator.py
+python examples/estimator.py
 """
 
 import numpy as np

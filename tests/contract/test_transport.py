@@ -84,9 +84,7 @@ def test_every_number_stays_finite_where_clients_lack_a_class(preset):
         for name, value in tensors(state).items():
             assert value.isfinite().all(), name
     lacking = {i for i, counts in enumerate(COUNTS) if 0 in counts}
-    if (
-        weight := run.fed.method.importance(state.server)
-    ) is not None:
+    if (weight := run.fed.method.importance(state.server)) is not None:
         lacking &= set(weight.nonzero().flatten().tolist())
     assert lacking <= took_part
     moved = [not torch.equal(value, state.server.z[name]) for name, value in run.params.items()]

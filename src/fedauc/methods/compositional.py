@@ -15,7 +15,7 @@ Zhang et al., "Federated compositional deep AUC maximization", NeurIPS 2023 (eq.
 
 Where this departs from the paper, and why: the product αη is the setting (see `momentum`); one batch serves
 as ξ and ζ, as in the authors' single-machine predecessor. `hessian="first-order"` takes ∇g = I, which saves
-the second derivative and is another algorithm. As printed, the clients' means of products ∇g_kᵀ∇f_k are not the
+the second derivative and is another algorithm. As printed, the mean of products ∇g_kᵀ∇f_k is not the
 product of means that eq. (4) has, so with different clients the method settles O(ρ) away from its optimum,
 whatever the step size (docs/convergence.md).
 """
