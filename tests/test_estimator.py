@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedauc import FederatedAUCClassifier
+from fedauc.experiments.presets import PRESETS
 from tests.experiments.tables import claims
 
 
@@ -86,3 +87,14 @@ def test_any_setting_reaches_the_configuration(rare):
     ).fit(pd.DataFrame(x), y, clients=clients)
     assert model.history_.config.sections["model"]["hidden"] == (4,)
     assert model.history_.federation.roster.cycle_length == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", PRESETS)
+def test_every_method_fits_and_predicts(method):
+    x, y = make_classification(200, 5, weights=[0.8], random_state=0)
+    clients = np.arange(200) % 6
+    model = FederatedAUCClassifier(method=method, cycles=2, random_state=0).fit(x, y, clients=clients)
+    chance = model.predict_proba(x)
+    assert np.isfinite(chance).all()
+    assert chance.shape == (200, 2)
