@@ -100,7 +100,7 @@ PRESETS: dict[str, Preset] = {
                choose="As codasca, with clients that come in groups."),
         Preset("two-stage-codasca", "cross-entropy first, then codasca with a fresh head", CODASCA,
                "local-sgda", "minimax-auc", "full",
-               _AUC | _LONG | {"train.warmup": "fedavg", "train.warmup_cycles": 20, "train.head": "fresh"},
+               _AUC | _LONG | {"train.warmup": "fedavg", "train.warmup_cycles": 100, "train.head": "fresh"},
                correction="control-variates",
                choose="Deep models, which learn features from cross-entropy more easily."),
         Preset("local-scgdam", "minimax AUC after an inner step of cross-entropy, with momentum", SCGDAM,
