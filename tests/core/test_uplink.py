@@ -68,8 +68,8 @@ def test_rounds_and_clients_are_independent():
 
 
 def test_the_registry_and_how_times_are_combined():
-    assert list(UPLINKS.items()) == [("fixed", Fixed), ("drawn", Drawn)]
-    assert [uplink().combine for uplink in UPLINKS.values()] == ["sum", "sum"]
+    assert list(UPLINKS) == ["none", "fixed", "drawn"]
+    assert [uplink().combine for uplink in (Fixed, Drawn)] == ["sum", "sum"]
     assert Fixed(combine="max").combine == "max"
 
 
@@ -92,3 +92,4 @@ def test_impossible_settings_are_refused_by_name(uplink, settings):
 def test_more_times_than_clients_are_refused():
     with pytest.raises(InputError, match="3 uplink times, but there are only 2 clients"):
         all_of(Fixed((1.0, 2.0, 3.0)), 2)
+    assert all_of(Fixed(), 1).tolist() == [0.01]  # the default is for any number of clients

@@ -87,7 +87,7 @@ def test_sources_with_the_same_file_names_do_not_mix(tmp_path: Path) -> None:
         ),
         ("train-images-idx3-ubyte", bytes((0, 0, 8, 3, 0)), "not as long as its header"),
         ("train-images-idx3-ubyte", b"<html>", "not an IDX file"),
-        ("train-images-idx3-ubyte", gzip.compress(b"x" * 999)[:-9], "not a whole gzip file"),
+        ("train-images-idx3-ubyte", gzip.compress(b"x" * 999, mtime=0)[:-9], "not a whole gzip file"),
         ("train-labels-idx1-ubyte", idx_bytes(np.zeros(3, np.uint8)), "3 labels for the 20 images"),
         ("train-labels-idx1-ubyte", idx_bytes(np.full(20, 10, np.uint8)), "label outside 0 to 9"),
         ("train-labels-idx1-ubyte", idx_bytes(np.full(20, 1, np.uint8)), "no positive training row"),

@@ -73,7 +73,9 @@ def naive_rounds(fed, model, rounds, omega, with_momentum):
     for round in range(rounds):
         ratio = ratios(size)  # of the rounds before
         seen = {NEGATIVE: np.zeros(5), POSITIVE: np.zeros(5)}
-        new_w, new_u = dict(w), dict(u)
+        left = (1 - MOMENTUM["beta_x"]) ** STEPS if begun else 0.0  # of the server's momentum
+        old_u = {n: left * value for n, value in u.items()}
+        new_w, new_u = dict(w), dict(old_u)
         for client, rows in naive_more.rows_of(
             fed, naive_more.participants(fed, round), round, STEPS
         ).items():
@@ -93,7 +95,7 @@ def naive_rounds(fed, model, rounds, omega, with_momentum):
                 else:
                     w_m = naive.plus(w_m, naive.cross_entropy_field(model, w_m, xs, ys, weights), -ETA)
             new_w = naive.plus(new_w, naive.plus(w_m, w, -1.0), weight)
-            new_u = naive.plus(new_u, naive.plus(u_m, u, -1.0), weight)
+            new_u = naive.plus(new_u, naive.plus(u_m, old_u, -1.0), weight)
         share = 1 / min(round + 1, fed.roster.cycle_length)
         size = {label: (1 - share) * size[label] + share * seen[label] for label in size}
         w, u, begun = new_w, new_u, True
@@ -168,9 +170,16 @@ def test_a_ratio_has_a_bound_and_needs_both_classes():
     np.testing.assert_allclose(ratio, [0.001, MOST], rtol=1e-12)
 
 
-@pytest.mark.parametrize("objective", [CrossEntropy("stratified"), MinimaxAUC()])
-def test_stratified_batches_have_nothing_to_make_up_for(objective):
-    with pytest.raises(InputError, match=r"stratified batches are balanced already"):
+@pytest.mark.parametrize(
+    ("objective", "why"),
+    [
+        (CrossEntropy("stratified"), "stratified batches are balanced already"),
+        (MinimaxAUC(), "compares the classes"),
+        (MinimaxAUC(scale="printed"), "compares the classes"),
+    ],
+)
+def test_where_there_is_nothing_to_make_up_for(objective, why):
+    with pytest.raises(InputError, match=why):
         RatioWeights(LocalSGDA(Net().torch, objective))
 
 

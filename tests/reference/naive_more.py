@@ -211,8 +211,8 @@ class Composed(Plain):
 
 def momentum(fed, z, method, weights_of, upload_weight, settings, rounds, bounded=dict):
     """Algorithm 1 of LocalSCGDAM. `weights_of(client, ys)` are the weights of f and those of L_CE; the
-    server adds Σ weight · (received - sent), which is the printed mean where the weights are 1/K. `bounded`
-    brings y into its bounds."""
+    server adds Σ weight · (received - sent), which is the printed mean where the weights are 1/K; the last of
+    what it yields is h - x. `bounded` brings y into its bounds."""
     data_x, data_y, eta, steps = fed.data.x.numpy(), fed.data.y.numpy(), settings["eta"], settings["steps"]
     x, y = parts(z)
     h, u, v = dict(x), zeros(x), zeros(y)
@@ -238,13 +238,21 @@ def momentum(fed, z, method, weights_of, upload_weight, settings, rounds, bounde
                 u_k = {n: (1 - share_x) * u_k[n] + share_x * g_x[n] for n in u_k}  # line 4
                 v_k = {n: (1 - share_y) * v_k[n] + share_y * g_y[n] for n in v_k}
             received.append((upload_weight(client), (x_k, y_k, h_k, u_k, v_k)))
-        begun = True
-        sent = (x, y, h, u, v)
-        x, y, h, u, v = (
-            averaged(old, [(weight, got[i]) for weight, got in received]) for i, old in enumerate(sent)
+        total = sum(weight for weight, _ in received)
+        h = zeros(x)  # h - x is averaged with weights that sum to one
+        for weight, (x_k, _, h_k, _, _) in received:
+            h = plus(h, plus(h_k, x_k, -1.0), weight / total)
+        x, y = (averaged(old, [(w, got[i]) for w, got in received]) for i, old in enumerate((x, y)))
+        h = plus(x, h)
+        # of the server's momentum (1-β)^I is left, and what the steps added counts what the client counts for
+        left = [(1 - settings[name]) ** steps if begun else 0.0 for name in ("beta_x", "beta_y")]
+        u, v = (
+            averaged({n: share * old[n] for n in old}, [(w, got[i]) for w, got in received])
+            for share, old, i in ((left[0], u, 3), (left[1], v, 4))
         )
+        begun = True
         y = bounded(y)
-        yield x | y, u | {name: -value for name, value in v.items()}, h if composed else {}
+        yield x | y, u | {name: -value for name, value in v.items()}, plus(h, x, -1.0) if composed else {}
 
 
 def averaged(old, received):

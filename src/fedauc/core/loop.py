@@ -57,6 +57,10 @@ class Federation:
         else:
             weights = weighting.by_client(self.data.counts, self.client_weight)
         object.__setattr__(self, "weighting", weights)
+        for phase in self.method.phases(True):  # what cannot work fails here
+            if phase.participation is not None:
+                phase.participation.bind(self.data.clients, self.seed)
+        self.times(np.arange(1), 0)
 
     @property
     def rounds(self) -> int:

@@ -53,8 +53,9 @@ class Fixed:
 
     def times(self, clients: NDArray[np.int64], total: int, round: int, seed: int) -> NDArray[np.float64]:
         blocks = len(self.seconds)
-        if blocks > total:
+        if blocks > max(total, len(Fixed.seconds)):
             raise InputError(f"seconds names {blocks} uplink times, but there are only {total} clients.")
+        blocks = min(blocks, total)  # one client, and the two times of the default: the first
         return np.asarray(self.seconds, dtype=np.float64)[np.asarray(clients) * blocks // total]
 
 
@@ -84,4 +85,9 @@ class Drawn:
         return np.asarray(self.median * np.exp(self.spread * normal), dtype=np.float64)
 
 
-UPLINKS: dict[str, type] = {"fixed": Fixed, "drawn": Drawn}
+@dataclass(frozen=True)
+class Unknown:
+    """Times are not known: only bytes are counted."""
+
+
+UPLINKS: dict[str, type] = {"none": Unknown, "fixed": Fixed, "drawn": Drawn}

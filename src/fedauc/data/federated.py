@@ -56,11 +56,6 @@ class FederatedData:
     def clients(self) -> int:
         return len(self.counts)
 
-    @property
-    def positive_rate(self) -> float:
-        """p, from the clients' counts."""
-        return float(self.counts[:, 1].sum() / self.counts.sum())
-
     def gather(self, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Features and labels of rows, in the shape of `rows`."""
         index = torch.from_numpy(rows).to(self.x.device)

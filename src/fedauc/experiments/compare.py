@@ -20,12 +20,15 @@ from fedauc.core import checkpoint, rng
 from fedauc.data.federated import FederatedData
 from fedauc.errors import InputError
 from fedauc.experiments import runner
-from fedauc.experiments.config import Config
+from fedauc.experiments.config import CHOSEN, Config, UnknownSetting
 from fedauc.experiments.prepare import Prepared, prepare
 from fedauc.experiments.runner import Watch, read_json, write_json
 from fedauc.models import Model
 
 ALONE, CENTRAL = "clients-alone", "central"
+SIMPLE = {"participation": "full", "uplink": "none", "server": "average", "train.warmup": None,
+          "train.head": "kept"}  # fmt: skip
+"""A yardstick trains one client: nobody to choose from, to wait for or to weigh."""
 MOST_ALONE = 100
 """So many clients at most are trained alone, drawn by the seed."""
 
@@ -115,7 +118,7 @@ def relevant(name: str, overrides: Mapping[str, Any], methods: Sequence[str]) ->
     `METHOD:key=value` is for one method only.
     """
     mine: dict[str, Any] = {}
-    for key, value in overrides.items():
+    for key, value in sorted(overrides.items(), key=_components_first):
         target, colon, rest = key.partition(":")
         if colon:
             if target not in methods:
@@ -125,18 +128,25 @@ def relevant(name: str, overrides: Mapping[str, Any], methods: Sequence[str]) ->
             continue
         try:
             Config.resolve(name, mine | {key: value})
-        except InputError:
-            if not any(_takes(other, key, value) for other in methods if other != name):
+        except UnknownSetting:
+            if not any(_takes(other, overrides, key) for other in methods if other != name):
                 raise
             continue
         mine[key] = value
     return mine
 
 
-def _takes(method: str, key: str, value: Any) -> bool:
+def _components_first(item: tuple[str, Any]) -> bool:
+    """Which components there are decides which settings there are."""
+    return item[0].partition(":")[2].removesuffix(".name") not in CHOSEN and item[0] not in CHOSEN
+
+
+def _takes(method: str, overrides: Mapping[str, Any], key: str) -> bool:
+    """Whether a method has this setting, with the components that are asked for."""
+    components = {name: value for name, value in overrides.items() if name in CHOSEN}
     try:
-        Config.resolve(method, {key: value})
-    except InputError:
+        Config.resolve(method, components | {key: overrides[key]})
+    except UnknownSetting:
         return False
     return True
 
@@ -154,10 +164,11 @@ def central(config: Config, prepared: Prepared, watch: Watch | None = None) -> O
     fed = config.federation(prepared.train, _model(config, prepared))
     everybody = np.zeros(len(prepared.train.y), dtype=np.int64)
     train = FederatedData.build(prepared.train.x, prepared.train.y, everybody, ["all"], config.device)
+    staged = config.sections["schedule"].get("stage_cycles")
     pooled = config.changed(
-        {
-            "participation": "full",
-            "uplink": "none",
+        SIMPLE
+        | ({"schedule.stage_cycles": staged * fed.roster.cycle_length} if staged else {})
+        | {
             "schedule.cycles": fed.rounds,
             "train.batch": min(round(config.train.batch * fed.roster.active), 4096),
             "train.eval_every": config.train.eval_every or fed.roster.cycle_length,

@@ -25,7 +25,7 @@ from torch import Tensor
 from fedauc.core.loop import Federation
 from fedauc.core.method import Method
 from fedauc.core.tree import Tree
-from fedauc.core.uplink import UPLINKS
+from fedauc.core.uplink import UPLINKS, Unknown
 from fedauc.data.federated import FederatedData
 from fedauc.errors import InputError, nearest
 from fedauc.experiments.presets import Preset, preset
@@ -47,10 +47,16 @@ CHOSEN: dict[str, dict[str, type]] = {
     "objective": OBJECTIVES,
     "participation": PARTICIPATIONS,
     "schedule": SCHEDULES,
-    "uplink": {"none": Unchanged} | UPLINKS,
+    "uplink": UPLINKS,
 }
+EVERYBODY = 100
+"""Default of `schedule.cycles` with everybody in every round, where a cycle is one round."""
 TOP: dict[str, Any] = {"seed": int, "device": str}
 _PIECES = {"apply", "objective", "inner"}  # fields that are other components, not settings
+
+
+class UnknownSetting(InputError):
+    """A setting that this method does not have; another one may."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +77,13 @@ class Config:
         values: dict[str, dict[str, Any]] = {section: _defaults(cls_) for section, cls_ in FIXED.items()}
         for section, name in names.items():
             values[section] = {"name": name, **_defaults(_component(section, name))}
+        if names["participation"] == "full":
+            values["schedule"]["cycles"] = EVERYBODY
         own = {s: n for s, n in names.items() if n == getattr(named, s, n)}
         for key, value in named.settings.items():
             section, field = key.split(".")
+            if field == "cycles" and "participation" not in own:  # it counts cycles of another length
+                continue
             if section in FIXED or (section in own and field in values[section]):
                 values[section][field] = value
         for key, value in (overrides or {}).items():
@@ -126,12 +136,13 @@ class Config:
         return _class(section, self.sections)(**pieces, **values)
 
     def before(self) -> Config:
-        """The configuration of the method that trains first: the same data, model and training settings."""
+        """The configuration of the method that trains first: the same data, model, clients and machine."""
         assert self.train.warmup is not None
+        shared = ("seed", "device", "data", "model", "participation", "uplink")
         same = {
             key: value
             for key, value in _flat(self.as_dict()).items()
-            if key.partition(".")[0] in ("seed", "device", "data", "model")
+            if key.partition(".")[0] in shared
             or key in ("train.batch", "train.mode", "train.chunk", "train.threads", "train.statistics")
         }
         return Config.resolve(self.train.warmup, same | {"schedule.cycles": self.train.warmup_cycles})
@@ -158,7 +169,7 @@ class Config:
             data=data,
             participation=self.component("participation"),
             schedule=self.component("schedule"),
-            uplink=None if isinstance(uplink, Unchanged) else uplink,
+            uplink=None if isinstance(uplink, Unknown) else uplink,
             transport=LocalTransport(train.mode, train.chunk),
             batch=train.batch,
             client_weight=train.client_weight,
@@ -236,10 +247,10 @@ def _locate(key: str, values: Mapping[str, Mapping[str, Any]]) -> tuple[str, str
     section, dot, field = key.partition(".")
     if dot:
         if section not in values:
-            raise InputError(f"There is no setting {key!r}.{nearest(section, values)}")
+            raise UnknownSetting(f"There is no setting {key!r}.{nearest(section, values)}")
         if field not in values[section]:
             known = [f"{section}.{name}" for name in values[section]]
-            raise InputError(f"There is no setting {key!r} here.{nearest(key, known)}")
+            raise UnknownSetting(f"There is no setting {key!r} here.{nearest(key, known)}")
         return section, field
     homes = [name for name, fields in values.items() if key in fields and key != "name"]
     if len(homes) == 1:
@@ -247,8 +258,16 @@ def _locate(key: str, values: Mapping[str, Mapping[str, Any]]) -> tuple[str, str
     if homes:
         options = " or ".join(f"{home}.{key}" for home in homes)
         raise InputError(f"The setting {key!r} is ambiguous: say {options}.")
-    every = {name for fields in values.values() for name in fields} | set(TOP)
-    raise InputError(f"There is no setting {key!r} for this method.{nearest(key, every)}")
+    owners = [
+        f"{section}={name}"
+        for section, registry in CHOSEN.items()
+        for name, cls in registry.items()
+        if key in _defaults(cls)
+    ]
+    if owners:
+        raise UnknownSetting(f"There is no setting {key!r} here: it belongs to {', '.join(owners)}.")
+    every = {name for fields in values.values() for name in fields if name != "name"} | set(TOP)
+    raise UnknownSetting(f"There is no setting {key!r} for this method.{nearest(key, every)}")
 
 
 def _converted(key: str, kind: Any, value: Any) -> Any:

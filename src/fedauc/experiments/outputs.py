@@ -75,6 +75,8 @@ def _recalibrated(fed: Federation, model: Model, state: RunState) -> tuple[Tree,
     statistics = tree.nbytes({name: z[name] for name in model.statistics})
     ledger.down({"z": tree.nbytes(model.params(z)) * len(clients)}, len(clients))
     ledger.up({"recalibration": statistics * len(clients)}, len(clients))
+    sent = np.full(len(clients), statistics, dtype=np.int64)
+    ledger.wait(fed.times(clients, state.round), sent, tree.nbytes(model.params(z)), fed.uplink)
     return z, ledger
 
 

@@ -104,9 +104,13 @@ def run(
     if started:
         _same_config(out, config)
     prepared = prepared if prepared is not None else prepare(config.data, config.seed, config.device)
-    fresh, params, _ = _built(config, prepared)  # what cannot work fails before anything is written
+    fresh, params, fed = _built(config, prepared)  # what cannot work fails before anything is written
+    begin(fed, params)
     if config.train.init_from is not None:
-        start.from_file(Path(config.train.init_from), fresh, params, config.train.head)
+        _from_file(config, prepared, fresh, params)
+    if config.train.warmup is not None:
+        _, first_params, first = _built(config.before(), prepared)
+        begin(first, first_params)
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "config.json", config.as_dict())
     trained = train(config, prepared, out=out, watch=watch)
@@ -130,13 +134,12 @@ def train(
     """The loop with validation and, given a folder, checkpoints and metrics.jsonl."""
     watch = watch or Silent()
     model, params, fed = _built(config, prepared)
-    params, earlier = _start(config, prepared, model, params, out, watch)
+    params, earlier, before = _start(config, prepared, model, params, out, watch)
     state = begin(fed, params)
     state.ledger.up({"setup: statistics": prepared.setup_up}, 0)
     state.ledger.down({"setup: preprocessing": prepared.setup_down}, 0)
     state.ledger.include("warm-up", earlier)
     selection: Selection | None = None
-    before = 0.0
     saved = out / "checkpoint.safetensors" if out is not None else None
     if saved is not None and saved.exists():
         state, flat, extra = checkpoint.load_state(saved, state, config.device)
@@ -144,13 +147,13 @@ def train(
         selection = Selection(peak, outputs.scores(model, peak.z, prepared.valid), choice)
         before = extra["seconds"]
     every = config.train.eval_every or fed.roster.cycle_length
-    start = time.monotonic()
+    began = time.monotonic()
     watch.begin(f"{config.method} · seed {config.seed}", fed.rounds, state.round)
     try:
         with _threads(config, params), _MetricsFile(out, state.round) as log:
             while state.round < fed.rounds:
                 state, record = advance(fed, state)
-                seconds = before + time.monotonic() - start
+                seconds = before + time.monotonic() - began
                 score = None
                 if record.round % every == 0 or record.round == fed.rounds:
                     z, ledger = outputs.output(fed, model, state, config.train.statistics)
@@ -163,7 +166,7 @@ def train(
                     _save(saved, state, selection, seconds)
     finally:
         watch.end()
-    seconds = before + time.monotonic() - start
+    seconds = before + time.monotonic() - began
     assert selection is not None, "the last round is always validated"
     best = selection.choice
     calibration = Calibration.fit(outputs.scores(model, best.z, prepared.valid), prepared.valid.y)
@@ -173,25 +176,37 @@ def train(
 def _built(config: Config, prepared: Prepared) -> tuple[Model, Tree, Federation]:
     """The model, its start values and the federation."""
     model, params = models.init(config.component("model"), prepared.shape, config.seed, config.device)
+    if config.train.statistics != "averaged" and not model.statistics:
+        raise InputError(
+            f"train.statistics={config.train.statistics}: this model has no running statistics; only a resnet"
+            " or densenet with norm=batch has."
+        )
     return model, params, config.federation(prepared.train, model)
+
+
+def _from_file(config: Config, prepared: Prepared, model: Model, params: Tree) -> Tree:
+    assert config.train.init_from is not None
+    columns = None if prepared.preprocessor is None else prepared.preprocessor.feature_names
+    return start.from_file(Path(config.train.init_from), model, params, config.train.head, columns)
 
 
 def _start(
     config: Config, prepared: Prepared, model: Model, params: Tree, out: Path | None, watch: Watch
-) -> tuple[Tree, Ledger]:
-    """The parameters to start from, and what it took to get them."""
+) -> tuple[Tree, Ledger, float]:
+    """The parameters to start from, and what it took to get them: traffic and seconds."""
     settings = config.train
     if settings.init_from is not None:
-        return start.from_file(Path(settings.init_from), model, params, settings.head), Ledger()
+        return _from_file(config, prepared, model, params), Ledger(), 0.0
     if settings.warmup is None:
-        return params, Ledger()
+        return params, Ledger(), 0.0
     first = config.before()
     if out is None:
         trained = train(first, prepared, watch=watch)
-        return start.taken_over(trained.best.z, model, params, settings.head, "memory"), trained.state.ledger
+        taken = start.taken_over(trained.best.z, model, params, settings.head, "memory")
+        return taken, trained.state.ledger, trained.seconds
     result = run(first, out / "warmup", resume=True, prepared=prepared, watch=watch)
     taken = start.from_file(out / "warmup", model, params, settings.head)
-    return taken, Ledger.from_dict(result["ledger"])
+    return taken, Ledger.from_dict(result["ledger"]), float(result["seconds"])
 
 
 def summarise(trained: Trained) -> dict[str, Any]:

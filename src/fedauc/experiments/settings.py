@@ -110,6 +110,8 @@ class TrainSettings:
             raise InputError(f"train.batch={self.batch} must be at least 2: a positive and a negative.")
         if self.init_from is not None and self.warmup is not None:
             raise InputError("train.init_from and train.warmup both say where to start; choose one.")
+        if self.head == "fresh" and self.init_from is None and self.warmup is None:
+            raise InputError("train.head=fresh needs a model to start from (init_from or warmup).")
         for name in ("eval_every", "threads", "chunk", "warmup_cycles"):
             value = getattr(self, name)
             if value is not None and value < 1:

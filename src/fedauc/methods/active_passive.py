@@ -164,9 +164,9 @@ class ActivePassive(Rule):
 
     def client_finish(self, d: Broadcast, l: Local, c: Tree, outs: Tree, knobs: Knobs) -> tuple[Upload, Tree]:
         y = outs["y"].flatten()
-        values = {"negatives": outs["h"], "positives": outs["h"], "estimates": outs.get("log_u", outs["y"])}
+        of_pool = {"negatives": "h", "positives": "h", "estimates": "log_u"}
         scores = {
-            name: Gathered(values[name].flatten(0, 1), y > 0 if code else y == 0)
+            name: Gathered(outs[of_pool[name]].flatten(0, 1), y > 0 if code else y == 0)
             for name, code in self.pools.items()
         }
         return Upload(mean=tree.sub(l.z, d.z), gather=scores), l.kept
@@ -220,6 +220,7 @@ def drawn(scores: Scores, cohort: Cohort, size: int, key: U64) -> Tensor:
         return scores.h.new_zeros(len(clients), 0, *scores.h.shape[1:])
     shuffled = rng.permuted(rng.fold(key, clients, 0), np.array([[size]]), np.arange(size)[None, :])
     points = torch.as_tensor((shuffled + rng.uniform(key, clients, 1)) / size, device=scores.h.device)
-    cumulated = scores.weight.double().cumsum(0)
+    weight = scores.weight.double()
+    cumulated = (weight if float(weight.sum()) > 0 else torch.ones_like(weight)).cumsum(0)
     index = torch.searchsorted(cumulated, points * cumulated[-1], right=True)
     return scores.h[index.clamp(max=len(scores.h) - 1)]

@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedauc.core.method import Aggregate, Batch, Cohort, Gathered, Knobs, Method, Phase, Upload
+from fedauc.core.method import Aggregate, Batch, Cohort, Gathered, Knobs, Method, Phase, Upload, moved
 from fedauc.core.tree import Tree
 from fedauc.errors import InputError
 from fedauc.methods.base import Wrapper
@@ -71,6 +71,8 @@ class Agnostic(Wrapper):
         if not 0 <= self.low < self.high <= 1:
             raise InputError(f"the weights' box needs 0 ≤ low < high ≤ 1, not [{self.low}, {self.high}].")
 
+        if getattr(self.inner, "reweighs", False):
+            raise InputError("the inner method decides already what clients count for; choose one.")
         if getattr(self.inner, "keeps_shares", False):
             raise InputError(
                 "control variates are a weighted mean of the clients' gradients, which the server cannot"
@@ -87,8 +89,14 @@ class Agnostic(Wrapper):
             raise InputError("no client has rows of both classes, so none has an AUC of its own to improve.")
         if not self.low <= 1 / n <= self.high:
             raise InputError(f"no weights of {n} clients in [{self.low}, {self.high}] sum to one.")
+        inner = self.inner.server_init(params, counts)
+        able = able.to(next(iter(inner.z.values())).device)
         lam = able.double() / n
-        return Server(self.inner.server_init(params, counts), lam, lam, able)
+        return Server(inner, lam, lam, able)
+
+    @property
+    def reweighs(self) -> bool:
+        return True
 
     def importance(self, s: Server) -> Tensor:
         return s.lam
@@ -102,9 +110,9 @@ class Agnostic(Wrapper):
         n = int(able.sum())
         gradient = -2 * self.chi2 * n * (lam - 1 / n)
         gradient[clients] += len(lam) / len(clients) * losses
-        moved = torch.zeros_like(lam)
-        moved[able] = on_simplex((lam + self.eta_lambda * gradient)[able], self.low, self.high)
-        return moved
+        new = torch.zeros_like(lam)
+        new[able] = on_simplex((lam + self.eta_lambda * gradient)[able], self.low, self.high)
+        return new
 
 
 @dataclass(frozen=True)
@@ -112,14 +120,12 @@ class Report(Wrapper):
     """Phase 2: clients say how large their loss is; nobody trains."""
 
     inner: Method
-    of: Agnostic
-
-    def broadcast(self, s: Server) -> Any:
-        return self.inner.broadcast(s.inner)
+    agnostic: Agnostic
 
     def client_step(self, l: Any, batch: Batch, eta: Tensor) -> tuple[Any, Tree]:
         """The loss where the round starts: a step of size zero, because a momentum moves before it looks."""
-        return l, {"loss": self.inner.client_step(l, batch, torch.zeros_like(eta))[1]["loss"]}
+        after, outs = self.inner.client_step(l, batch, torch.zeros_like(eta))
+        return moved(after, l.z), {"loss": outs["loss"]}
 
     def client_finish(self, d: Any, l: Any, c: Tree, outs: Tree, knobs: Knobs) -> tuple[Upload, Tree]:
         loss = outs["loss"].mean()[None]
@@ -129,7 +135,7 @@ class Report(Wrapper):
         pool = aggregate.gather["loss"]
         losses = pool.values.to(s.lam).nan_to_num(0.0)  # there is none while pools of scores are being filled
         clients = torch.from_numpy(cohort.clients)[pool.owner.cpu()].to(s.lam.device)
-        return s._replace(following=self.of.ascended(s.lam, losses, clients, s.able))
+        return s._replace(following=self.agnostic.ascended(s.lam, losses, clients, s.able))
 
 
 def on_simplex(v: Tensor, low: float, high: float) -> Tensor:

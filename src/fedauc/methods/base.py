@@ -90,6 +90,16 @@ class Wrapper(Steps):
         return bool(getattr(self.inner, "keeps_shares", False))
 
     @property
+    def reweighs(self) -> bool:
+        """Whether what clients count for changes from round to round."""
+        return bool(getattr(self.inner, "reweighs", False))
+
+    @property
+    def reestimate(self) -> bool:
+        """Whether the dual is estimated anew when a stage begins."""
+        return bool(getattr(self.inner, "reestimate", False))
+
+    @property
     def apply(self) -> Apply:
         """The model."""
         return self.inner.apply  # type: ignore[attr-defined]
@@ -150,8 +160,7 @@ class Beneath(Wrapper):
 def averaged(z: Tree, aggregate: Aggregate, cohort: Cohort) -> Tree:
     """z + Σ_m ŵ_m Δ_m. The weights are unbiased over a cycle and need not sum to one in a round; running
     statistics are averages already (a variance must stay positive), so theirs are made to."""
-    total = float(cohort.weight.sum())
-    statistics = 1 / total if total > 0 else 0.0  # agnostic weights can all be zero
+    statistics = to_one(cohort)
     return {
         name: torch.add(
             value, aggregate.mean[name], alpha=statistics if name.startswith(tree.STATISTICS) else 1
@@ -160,6 +169,12 @@ def averaged(z: Tree, aggregate: Aggregate, cohort: Cohort) -> Tree:
         else value
         for name, value in z.items()
     }
+
+
+def to_one(cohort: Cohort) -> float:
+    """What makes the weights of a round sum to one (agnostic weights can all be zero)."""
+    total = float(cohort.weight.sum())
+    return 1 / total if total > 0 else 0.0
 
 
 def decayed(gradient: Tree, z: Tree, weight_decay: float) -> Tree:

@@ -13,20 +13,20 @@
 
 Zhang et al., "Federated compositional deep AUC maximization", NeurIPS 2023 (eq. 2-4, Alg. 1).
 
-Where this departs from the paper, and why: the product αη is the setting (see `momentum`); one batch serves
-as ξ and ζ, as in the authors' single-machine predecessor. `hessian="first-order"` takes ∇g = I, which saves
-the second derivative and is another algorithm. As printed, the mean of products ∇g_kᵀ∇f_k is not the
-product of means that eq. (4) has, so with different clients the method settles O(ρ) away from its optimum,
-whatever the step size (docs/convergence.md).
+Where this departs from the paper, and why: h - x is kept and averaged instead of h, so that h stays where x
+is whatever moves x (a stage's average, amplification) and whatever weights a round has; the product αη is the
+setting (see `momentum`); one batch serves as ξ and ζ, as in the authors' single-machine predecessor.
+`hessian="first-order"` takes ∇g = I, which saves the second derivative and is another algorithm. As printed,
+the mean of products ∇g_kᵀ∇f_k is not the product of means that eq. (4) has, so with different clients the
+method settles O(ρ) away from its optimum, whatever the step size (docs/convergence.md).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedauc.core import tree
@@ -35,11 +35,14 @@ from fedauc.core.tree import Tree
 from fedauc.errors import InputError
 from fedauc.methods.momentum import LocalSGDAM, State, mixed
 from fedauc.objectives.base import Slope, field, outputs
+from fedauc.objectives.cross_entropy import CrossEntropy
 
 
 @dataclass(frozen=True)
 class LocalSCGDAM(LocalSGDAM):
     """Momentum descent-ascent on AUC after an inner step of cross-entropy."""
+
+    name: ClassVar[str] = "local-scgdam"
 
     rho: float = 0.1
     """ρ, the inner step of cross-entropy; 0 leaves AUC alone."""
@@ -60,20 +63,23 @@ class LocalSCGDAM(LocalSGDAM):
         if not 0 < self.h_rate <= 1:
             raise InputError(f"h_rate={self.h_rate} must be above 0 and at most 1.")
 
-    def h_init(self, z: Tree) -> Tree:
-        return {name: value for name, value in tree.learned(z).items() if name not in self.objective.duals}
+    def offset_init(self, z: Tree) -> Tree:
+        primal = {n: v for n, v in tree.learned(z).items() if n not in self.objective.duals}
+        return {n: torch.zeros_like(v) for n, v in primal.items()}
 
     def estimate(self, z: Tree, l: State, batch: Batch) -> tuple[Slope, Tree]:
-        """∇gᵀ∇f(h, y) and the new h."""
+        """∇gᵀ∇f(h, y) and the new h - x."""
         entropy = self._cross_entropy_gradient(z, batch)
         share = mixed(self.h_rate, l.started)
         h = {}
-        for n, old in l.h.items():
+        for n, behind in l.h.items():
+            old = l.z[n] + behind
             g = z[n] - self.rho * entropy[n] if n in entropy else z[n]
             h[n] = old + share * (g - old)
+        offset = {n: value - z[n] for n, value in h.items()}
         slope = field(self.apply, self.objective, z | h, batch)
         if self.hessian == "first-order" or not self.rho:
-            return slope, h
+            return slope, offset
         direction = {n: slope.gradient[n] for n in entropy}
 
         def along(w: Tree) -> Tensor:
@@ -81,7 +87,7 @@ class LocalSCGDAM(LocalSGDAM):
             return torch.stack([(gradient[n] * direction[n]).sum() for n in gradient]).sum()
 
         curvature = torch.func.grad(along)({n: z[n] for n in entropy})
-        return slope._replace(gradient=tree.add(slope.gradient, curvature, -self.rho)), h
+        return slope._replace(gradient=tree.add(slope.gradient, curvature, -self.rho)), offset
 
     def _cross_entropy_gradient(self, z: Tree, batch: Batch) -> Tree:
         """∇_w L_CE. Weights of a stratified batch sum to c⁺ + c⁻, which is 2 where both count the same."""
@@ -89,7 +95,7 @@ class LocalSCGDAM(LocalSGDAM):
 
         def loss(w: Tree) -> Tensor:
             logit, _ = outputs(self.apply, z | w, batch.x)
-            return (weight * F.binary_cross_entropy_with_logits(logit, batch.y, reduction="none")).sum()
+            return CrossEntropy().loss(w, logit, batch.y, weight)
 
         own = {n: v for n, v in tree.learned(z).items() if not n.startswith(tree.OWN)}
         return torch.func.grad(loss)(own)

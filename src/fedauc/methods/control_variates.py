@@ -85,6 +85,11 @@ class ControlVariates(Wrapper):
                 " gradient; a momentum mixes gradients of earlier rounds and other clients, so its mean is"
                 " not: use the rule local-sgda or active-passive."
             )
+        if getattr(self.inner, "reweighs", False) or getattr(self.inner, "keeps_shares", False):
+            raise InputError(
+                "control variates belong directly around a rule: around agnostic weights they would not"
+                " cancel, and around other control variates they would correct what is corrected already."
+            )
         if self.eta_g <= 0:
             raise InputError(f"eta_g={self.eta_g} must be positive.")
 
@@ -141,11 +146,12 @@ class ControlVariates(Wrapper):
         now = self._in_force(c, knobs.cycle)
         again = c["cycle"] == knobs.cycle
         rounds = torch.where(again, c["rounds"], 0.0) + 1
-        before = {n: torch.where(again, v, now[n]) for n, v in of("following", c).items()}
-        old = {
-            n: torch.where(again, v, 0.0) for n, v in before.items()
-        }  # mean of this cycle's earlier rounds
-        following = {n: v + (gradient[n] - v) / rounds for n, v in old.items()}
+        kept = of("following", c)
+        before = {
+            n: torch.where(again, v, now[n]) for n, v in kept.items()
+        }  # what the server has of this client
+        so_far = {n: torch.where(again, v, 0.0) for n, v in kept.items()}  # the mean of this cycle's rounds
+        following = {n: v + (gradient[n] - v) / rounds for n, v in so_far.items()}
         memory |= under("c", now) | under("following", following)
         memory |= {"rounds": rounds, "cycle": torch.full_like(c["cycle"], knobs.cycle)}
         return upload._replace(sum=tree.sub(following, before)), memory

@@ -12,7 +12,10 @@ Sharma et al., "Federated minimax optimization: improved convergence analyses an
 AUC maximization", NeurIPS 2023, without its inner function.
 
 Where this departs from the papers, and why: the products βη are the settings, so that a step size that decays
-does not freeze the momentum. The first step of the run is the initialisation: it moves nothing.
+does not freeze the momentum. The first step of the run is the initialisation: it moves nothing. Clients send
+what their steps added to the momentum, (1-β)^I of the server's own fades whatever the weights of the round
+are: those are unbiased over a cycle and need not sum to one, and as a plain average of differences the
+momentum of a group that counts for three would grow without limit.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from fedauc.core import tree
 from fedauc.core.method import Aggregate, Batch, Cohort, Draw, Knobs, Upload
 from fedauc.core.tree import Tree
 from fedauc.errors import InputError
-from fedauc.methods.base import Rule, averaged, decayed, of, under
+from fedauc.methods.base import Rule, averaged, decayed, of, to_one, under
 from fedauc.methods.local_sgda import decomposable
 from fedauc.objectives.base import Apply, Objective, Slope, field
 
@@ -42,7 +45,7 @@ class State(NamedTuple):
     momentum: Tree
     """u and -v: the momentum of the field F = (∂primal, -∂dual)."""
     h: Tree
-    """The estimate of an inner function; empty where there is none."""
+    """h - x, h the estimate of an inner function; empty where there is none."""
     started: Tensor
     """0 before the first step of the run, then 1."""
 
@@ -52,6 +55,7 @@ class LocalSGDAM(Rule):
     """Local descent-ascent along moving averages of the gradients, which are averaged with the model."""
 
     plain_steps: ClassVar[bool] = False
+    name: ClassVar[str] = "local-sgdam"
 
     apply: Apply
     objective: Objective
@@ -67,7 +71,7 @@ class LocalSGDAM(Rule):
     """ℓ₂ penalty on the model's parameters (not on the objective's own variables)."""
 
     def __post_init__(self) -> None:
-        decomposable(self.objective, "local-sgdam")
+        decomposable(self.objective, self.name)
         for name in ("beta_x", "beta_y"):
             if not 0 < getattr(self, name) <= 1:
                 raise InputError(f"{name}={getattr(self, name)} must be above 0 and at most 1.")
@@ -82,10 +86,10 @@ class LocalSGDAM(Rule):
     def server_init(self, params: Tree, counts: NDArray[np.int64]) -> State:
         z = params | self.objective.variables(next(iter(params.values())))
         nothing = {name: torch.zeros_like(value) for name, value in tree.learned(z).items()}
-        return State(z, nothing, self.h_init(z), next(iter(z.values())).new_zeros(()))
+        return State(z, nothing, self.offset_init(z), next(iter(z.values())).new_zeros(()))
 
-    def h_init(self, z: Tree) -> Tree:
-        """h before it is known."""
+    def offset_init(self, z: Tree) -> Tree:
+        """h - x before h is known."""
         return {}
 
     def broadcast(self, s: State) -> State:
@@ -98,28 +102,33 @@ class LocalSGDAM(Rule):
         z = {n: v - eta * self._of(n, self.gamma_x, self.gamma_y) * l.momentum[n] if n in l.momentum else v
              for n, v in l.z.items()}  # fmt: skip
         z = self.projected(z)
-        slope, h = self.estimate(z, l, batch)
+        slope, offset = self.estimate(z, l, batch)
         gradient = decayed(slope.gradient, z, self.weight_decay)
         momentum = {}
         for n, old in l.momentum.items():
             share = mixed(self._of(n, self.beta_x, self.beta_y), l.started)
             momentum[n] = old + share * (gradient[n] - old)
-        return State(z | slope.statistics, momentum, h, torch.ones_like(l.started)), {"loss": slope.loss}
+        return State(z | slope.statistics, momentum, offset, torch.ones_like(l.started)), {"loss": slope.loss}
 
     def estimate(self, z: Tree, l: State, batch: Batch) -> tuple[Slope, Tree]:
-        """The stochastic field at z and the new estimate of the inner function."""
+        """The stochastic field at z and the new h - x."""
         return field(self.apply, self.objective, z, batch), {}
 
     def client_finish(self, d: State, l: State, c: Tree, outs: Tree, knobs: Knobs) -> tuple[Upload, Tree]:
-        mean = tree.sub(l.z, d.z)
-        mean |= under("momentum", tree.sub(l.momentum, d.momentum)) | under("h", tree.sub(l.h, d.h))
+        fresh = tree.sub(l.momentum, self._faded(d, knobs))
+        mean = tree.sub(l.z, d.z) | under("momentum", fresh) | under("h", tree.sub(l.h, d.h))
         return Upload(mean=mean, gather={}), c
 
     def server_update(self, s: State, aggregate: Aggregate, cohort: Cohort, knobs: Knobs) -> State:
         z = self.projected(averaged(s.z, aggregate, cohort))
-        momentum = tree.add(s.momentum, of("momentum", aggregate.mean))
-        h = tree.add(s.h, of("h", aggregate.mean))
-        return State(z, momentum, h, torch.ones_like(s.started))
+        momentum = tree.add(self._faded(s, knobs), of("momentum", aggregate.mean))
+        offset = tree.add(s.h, of("h", aggregate.mean), to_one(cohort))
+        return State(z, momentum, offset, torch.ones_like(s.started))
+
+    def _faded(self, s: State, knobs: Knobs) -> Tree:
+        """What is left of the server's momentum in the clients' after their I steps."""
+        shares = {n: 1 - self._of(n, self.beta_x, self.beta_y) for n in s.momentum}
+        return {n: old * (s.started * shares[n] ** knobs.steps) for n, old in s.momentum.items()}
 
     def projected(self, z: Tree) -> Tree:
         return self.objective.projected(z)

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -34,6 +33,7 @@ from fedauc.core.tree import Tree
 from fedauc.errors import InputError
 from fedauc.methods.base import Wrapper, of, under
 from fedauc.objectives.base import Apply, outputs
+from fedauc.objectives.cross_entropy import CrossEntropy
 
 MOST = 100.0
 
@@ -78,6 +78,11 @@ class RatioWeights(Wrapper):
     def __post_init__(self) -> None:
         if self.beta < 0:
             raise InputError(f"beta={self.beta} must not be negative.")
+        if self.ranks:
+            raise InputError(
+                "ratio weights are those of cross-entropy: an objective that compares the classes has nothing"
+                " to make up for by weighing one of them up; use the objective cross-entropy."
+            )
         if self.inner.draw != "natural":
             raise InputError(
                 "ratio weights make up for rare classes in batches as they come; stratified batches are"
@@ -128,6 +133,6 @@ def _last_layer(z: Tree) -> Tree:
 def _last_layer_gradient(apply: Apply, z: Tree, batch: Batch, weight: Tensor) -> Tree:
     def loss(last: Tree) -> Tensor:
         logit, _ = outputs(apply, z | last, batch.x)
-        return (weight * F.binary_cross_entropy_with_logits(logit, batch.y, reduction="none")).sum()
+        return CrossEntropy().loss(last, logit, batch.y, weight)
 
     return torch.func.grad(loss)(_last_layer(z))

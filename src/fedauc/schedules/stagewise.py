@@ -34,7 +34,7 @@ class Stagewise:
 
     def __post_init__(self) -> None:
         for name in ("eta", "decay", "growth"):
-            if getattr(self, name) <= 0:
+            if not getattr(self, name) > 0:
                 raise InputError(f"{name}={getattr(self, name)} must be positive.")
         for name in ("steps", "cycles", "stage_cycles"):
             if getattr(self, name) is not None and getattr(self, name) < 1:

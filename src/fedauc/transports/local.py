@@ -87,7 +87,7 @@ class LocalTransport:
             for name, rows in upload.gather.items():
                 pools.setdefault(name, []).append(_kept(rows, first))
             here = range(part.stop - part.start)
-            kept += [tree.unstack(new, i) if new else {} for i in here]
+            kept += [tree.map_state(torch.clone, tree.unstack(new, i)) if new else {} for i in here]
             losses.append(outs["loss"].mean(dim=1))
         gather = {
             name: Pool(torch.cat([p.values for p in parts]), torch.cat([p.owner for p in parts]))
