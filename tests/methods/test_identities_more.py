@@ -85,7 +85,7 @@ def test_momentum_without_memory_is_descent_ascent_one_step_behind(data, partici
 
 
 def test_a_group_that_counts_for_much_does_not_blow_up_the_momentum():
-    """One client has 90 % of the rows: its group's weights sum to 9 in a round, the others' to 0.1. As a plain
+    """One client has 90 % of the rows: its group weighs 9 in a round, the others 0.1. As a plain
     average of differences u and h grew by a factor of 8 per cycle, whatever the step size."""
     generator = np.random.default_rng(0)
     counts = [(90, 90)] + [(1, 1)] * 9
