@@ -42,7 +42,7 @@ def markdown() -> str:
     rows = [_row(preset) for preset in PRESETS.values()]
     head = (
         "method",
-        "objective",
+        "rule · objective · correction · server",
         "participation",
         "down",
         "up",
@@ -175,8 +175,10 @@ departs from it. `fedauc methods NAME` lists a method's settings.
 
 What travels is counted in floats, for each client and round, and *measured* with the ledger: d parameters of
 the model, l of them in its last layer, I local steps, batches of B examples, P passive scores of a class per
-step, n⁺ positives of the client that has most. A 3 is the objective's own variables a, b and α. Agnostic
-methods also ask some clients for their loss: those receive the model and send one number (here all do).
+step, n⁺ positives of the client that has most. Small numbers are scalars: a, b and α of minimax AUC (3), the
+sums behind CODA's dual (4), the two ratios, the number of a cycle, whether a momentum has started. Agnostic
+methods also ask some clients for their loss: those receive the model and send one number (here all do). What
+a method that trains first sends (`two-stage-codasca`) comes on top.
 
 {methods}
 

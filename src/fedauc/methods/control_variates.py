@@ -82,8 +82,8 @@ class ControlVariates(Wrapper):
         if not self.plain_steps:
             raise InputError(
                 "control variates correct plain gradient steps, whose mean over a round is the client's own"
-                " gradient; a momentum mixes gradients of earlier rounds and other clients, so its mean is"
-                " not: use the rule local-sgda or active-passive."
+                " gradient; this rule moves otherwise (a momentum mixes gradients of earlier rounds and other"
+                " clients): use the rule local-sgda or active-passive."
             )
         if getattr(self.inner, "reweighs", False) or getattr(self.inner, "keeps_shares", False):
             raise InputError(
