@@ -9,8 +9,8 @@ Wang & Ji, "A unified analysis of federated learning with arbitrary client parti
 (amplified FedAvg); Crawshaw & Liu, NeurIPS 2024 (amplified SCAFFOLD: around `ControlVariates`). γ = 1 is the
 wrapped method itself.
 
-Where this departs from the papers, and why: P is always one cycle of the participation; running statistics are
-not amplified, nor is what a phase between rounds does (CODA's dual step).
+Where this departs from the papers, and why: P is always one cycle of the participation; running statistics
+are not amplified, nor is what a phase between rounds does (CODA's dual step).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 Andreux et al., "Siloed federated learning for multi-centric histopathology datasets", 2020; Li et al.,
 "FedBN", ICLR 2021 (which keeps the affine parameters as well). Statistics are part of a client's memory, so
-they survive its absence. The server's own keep their start values: rows are scored with their client's, and rows
-of no known client, as later in `fedauc predict`, with the mean of all clients' statistics.
+they survive its absence. The server's own keep their start values: rows are scored with their client's, and
+rows of no known client, as later in `fedauc predict`, with the mean of all clients' statistics.
 """
 
 from __future__ import annotations
