@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -15,7 +16,8 @@ from tests.experiments.tables import claims_csv
 
 def config_for(path, method="coda+", **more):
     given = {"data.path": [str(path)], "data.label": "fraud", "data.client": "state", "cycles": 3}
-    return Config.resolve(method, given | {"model": "mlp", "hidden": "6"} | more)
+    wanted = given | {"model": "mlp", "hidden": "6"} | more
+    return Config.resolve(method, {key: value for key, value in wanted.items() if value is not None})
 
 
 @pytest.fixture
@@ -65,9 +67,24 @@ def test_what_does_not_fit_is_named(first, tmp_path):
         ({"init_from": str(tmp_path / "nothing")}, "does not exist"),
         ({"init_from": str(folder), "hidden": "7"}, r"does not fit this run's: 1\.weight \(and 2 others\)"),
         ({"init_from": str(folder), "warmup": "fedavg"}, "choose one"),
+        ({"init_from": str(path)}, "is not a safetensors file"),
+        ({"head": "fresh"}, "needs a model to start from"),
+        ({"init_from": str(folder), "head": "fresh", "model": "linear", "hidden": None}, "only a head"),
     ):
         with pytest.raises(InputError, match=sentence):
             runner.run(config_for(path, **wrong), tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+
+def test_columns_in_another_order_are_refused(first, tmp_path):
+    """Weights go by position: the same numbers under other names would start from the wrong ones."""
+    path, folder = first
+    table = pd.read_csv(path)
+    features = [name for name in table if name not in ("fraud", "state")]
+    moved = tmp_path / "moved.csv"
+    table[[*reversed(features), "fraud", "state"]].to_csv(moved, index=False)
+    with pytest.raises(InputError, match="other columns, or in another order"):
+        runner.run(config_for(moved, init_from=str(folder)), tmp_path / "run")
 
 
 def test_features_fit_where_the_head_does_not(tmp_path):

@@ -186,6 +186,11 @@ def _built(config: Config, prepared: Prepared) -> tuple[Model, Tree, Federation]
 
 def _from_file(config: Config, prepared: Prepared, model: Model, params: Tree) -> Tree:
     assert config.train.init_from is not None
+    if config.train.head == "fresh" and set(params) <= set(model.head):
+        raise InputError(
+            f"With a fresh head there is nothing to take over from {config.train.init_from}: this model is"
+            " only a head."
+        )
     columns = None if prepared.preprocessor is None else prepared.preprocessor.feature_names
     return start.from_file(Path(config.train.init_from), model, params, config.train.head, columns)
 

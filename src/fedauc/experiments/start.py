@@ -44,10 +44,6 @@ def from_file(
 def taken_over(saved: Tree, model: Model, params: Tree, head: str, where: str) -> Tree:
     """`params` with the values of a saved model; its last layer only where it is to be kept."""
     wanted = [name for name in params if head == "kept" or name not in model.head]
-    if not wanted:
-        raise InputError(
-            f"With a fresh head there is nothing to take over from {where}: this model is only a head."
-        )
     wrong = [n for n in wanted if n not in saved or saved[n].shape != params[n].shape]
     if wrong:
         raise InputError(
