@@ -146,11 +146,10 @@ class ControlVariates(Wrapper):
         now = self._in_force(c, knobs.cycle)
         again = c["cycle"] == knobs.cycle
         rounds = torch.where(again, c["rounds"], 0.0) + 1
-        kept = of("following", c)
-        before = {
-            n: torch.where(again, v, now[n]) for n, v in kept.items()
-        }  # what the server has of this client
-        so_far = {n: torch.where(again, v, 0.0) for n, v in kept.items()}  # the mean of this cycle's rounds
+        # What the server has of this client so far, and the mean of its earlier rounds in this cycle.
+        last = of("following", c)
+        before = {n: torch.where(again, v, now[n]) for n, v in last.items()}
+        so_far = {n: torch.where(again, v, 0.0) for n, v in last.items()}
         following = {n: v + (gradient[n] - v) / rounds for n, v in so_far.items()}
         memory |= under("c", now) | under("following", following)
         memory |= {"rounds": rounds, "cycle": torch.full_like(c["cycle"], knobs.cycle)}

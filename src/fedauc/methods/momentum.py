@@ -13,8 +13,8 @@ AUC maximization", NeurIPS 2023, without its inner function.
 
 Where this departs from the papers, and why: the products βη are the settings, so that a step size that decays
 does not freeze the momentum. The first step of the run is the initialisation: it moves nothing. Clients send
-what their steps added to the momentum, (1-β)^I of the server's own fades whatever the weights of the round
-are: those are unbiased over a cycle and need not sum to one, and as a plain average of differences the
+what their steps added to the momentum, and (1-β)^I of the server's own is left whatever the weights of the
+round are: those are unbiased over a cycle and need not sum to one, and in a plain sum of differences the
 momentum of a group that counts for three would grow without limit.
 """
 
