@@ -133,6 +133,7 @@ def test_a_run_can_be_resumed_and_its_model_used(tmp_path, prepared, mode):
     resumed = runner.run(config, tmp_path / "part", resume=True, prepared=prepared)
     assert resumed["test_auc"] == result["test_auc"]
     assert resumed["ledger"] == result["ledger"]
+    assert any("stayed at the clients" in note for note in result["data"]["notes"]) == (mode == "local")
     saved = load_file(tmp_path / "part/model.safetensors")
     assert (
         statistics(saved).keys()

@@ -254,11 +254,20 @@ def summarise(trained: Trained) -> dict[str, Any]:
             "features": int(np.prod(prepared.shape)),
             "clients": train.clients,
             "clients_without_positives": int((train.counts[:, 1] == 0).sum()),
-            "notes": list(prepared.notes),
+            "notes": [*prepared.notes, *_own_notes(trained)],
         },
         "config": trained.config.as_dict(),
         "versions": versions(),
     }
+
+
+def _own_notes(trained: Trained) -> list[str]:
+    if trained.config.train.statistics != "local":
+        return []
+    return [
+        "Running statistics stayed at the clients, whose rows are scored with their own; the saved model has"
+        " the mean of all clients' statistics, so scores of `fedauc predict` differ."
+    ]
 
 
 def versions() -> dict[str, str]:
