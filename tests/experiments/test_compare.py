@@ -8,7 +8,7 @@ import json
 import pytest
 
 from fedauc.errors import InputError
-from fedauc.experiments.compare import ALONE, CENTRAL, compare
+from fedauc.experiments.compare import ALONE, CENTRAL, compare, relevant
 from tests.experiments.tables import claims_csv
 
 METHODS = ["cycp-fedavg", "cycp-pairwise"]
@@ -32,6 +32,32 @@ def test_a_row_per_method_and_yardstick(tmp_path):
     assert json.loads((tmp_path / "out/compare.json").read_text())["pairwise"][0]["of"] == 2
     with pytest.raises(InputError, match="already holds a comparison"):
         compare(METHODS, settings_for(tmp_path / "claims.csv"), [0, 1], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        ("agnostic-auc", {"server.report": 3, "server.high": 0.9}),
+        ("coda+", {"train.warmup": "agnostic-auc", "train.warmup_cycles": 2}),
+        ("cycp-minimax", {"participation.groups": 4, "stage_cycles": 2}),
+    ],
+)
+def test_yardsticks_train_one_client_whatever_the_method_does(tmp_path, method, more):
+    settings = settings_for(claims_csv(tmp_path)) | {"cycles": 4} | more
+    content = compare([method], settings, [0], tmp_path / "out")
+    assert [row["method"] for row in content["rows"]] == [method, ALONE, CENTRAL]
+
+
+def test_a_setting_goes_to_the_methods_that_have_it_and_nothing_is_dropped_silently():
+    both = ["coda+", "local-sgdam"]
+    assert relevant("coda+", {"gamma": 0.1}, both) == {"gamma": 0.1}
+    assert relevant("local-sgdam", {"gamma": 0.1}, both) == {}  # it has no such setting
+    with pytest.raises(InputError, match="plain gradient steps"):  # it has one that it cannot take
+        relevant("local-sgdam", {"correction": "control-variates"}, both)
+    asked = {"groups": 4, "participation": "cyclic"}
+    assert relevant("rs-minimax", asked, ["rs-minimax"]) == asked  # in whatever order it is said
+    with pytest.raises(InputError, match="no setting 'nonsense'"):
+        relevant("coda+", {"nonsense": 1}, both)
 
 
 @pytest.mark.slow

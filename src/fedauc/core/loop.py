@@ -144,7 +144,7 @@ def _exchange(
     """One exchange with the clients that a phase asks for; phases draw independently of each other."""
     method, roster, seed = phase.method, fed.roster, fed.seed
     if number:
-        seed = int(rng.fold(fed.seed, rng.PHASE, number)[0] >> np.uint64(1))
+        seed = rng.derived(fed.seed, rng.PHASE, number)
     if phase.participation is not None:
         roster = phase.participation.bind(fed.data.clients, seed)
     cohort = fed.cohort(server, knobs.round, roster)

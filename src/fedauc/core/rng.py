@@ -37,6 +37,11 @@ def fold(*coordinates: Any) -> U64:
         return _mix(state)
 
 
+def derived(*coordinates: int) -> int:
+    """Another seed, for what must draw independently of the first (phases of a round)."""
+    return int(fold(*coordinates)[0] >> np.uint64(1))
+
+
 def uniform(*coordinates: Any) -> NDArray[np.float64]:
     """Uniform draws in [0, 1)."""
     return (fold(*coordinates) >> np.uint64(11)).astype(np.float64) * 2.0**-53

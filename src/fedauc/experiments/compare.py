@@ -190,13 +190,7 @@ def alone(config: Config, prepared: Prepared, watch: Watch | None = None) -> Out
     chosen = able
     if len(able) > MOST_ALONE:
         chosen = np.sort(rng.generator(config.seed, rng.COHORT).permutation(able)[:MOST_ALONE])
-    solo = config.changed(
-        {
-            "participation": "full",
-            "uplink": "none",
-            "train.eval_every": max(1, config.sections["schedule"]["cycles"] // 10),
-        }
-    )
+    solo = config.changed(SIMPLE | {"train.eval_every": max(1, config.sections["schedule"]["cycles"] // 10)})
     aucs, seconds = [], 0.0
     for i in chosen:
         rows = train.order[train.start[i] : train.start[i + 1]]

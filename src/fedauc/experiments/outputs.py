@@ -66,7 +66,7 @@ def _recalibrated(fed: Federation, model: Model, state: RunState) -> tuple[Tree,
     clients = np.unique(np.linspace(0, n - 1, min(n, MOST)).round().astype(np.int64))
     ones = np.ones((len(clients), 2))
     cohort = Cohort(clients, ones[:, 0], ones[:, 0], ones, ones)
-    seed = int(rng.fold(fed.seed, rng.STATISTICS)[0] >> np.uint64(1))
+    seed = rng.derived(fed.seed, rng.STATISTICS)
     draws = Draws(fed.data, cohort, "natural", 1, ROWS, seed, state.round)
     sizes = np.minimum(fed.data.counts[clients].sum(axis=1), ROWS)
     batches = (fed.data.gather(draws.rows[i, 0, :size])[0] for i, size in enumerate(sizes))

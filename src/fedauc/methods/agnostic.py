@@ -70,10 +70,9 @@ class Agnostic(Wrapper):
             raise InputError("eta_lambda and chi2 must not be negative.")
         if not 0 <= self.low < self.high <= 1:
             raise InputError(f"the weights' box needs 0 ≤ low < high ≤ 1, not [{self.low}, {self.high}].")
-
         if getattr(self.inner, "reweighs", False):
             raise InputError("the inner method decides already what clients count for; choose one.")
-        if getattr(self.inner, "keeps_shares", False):
+        if self.keeps_shares:
             raise InputError(
                 "control variates are a weighted mean of the clients' gradients, which the server cannot"
                 " re-weigh, but agnostic weights change every round, so they would not cancel; choose one."

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedauc.core import tree
-from fedauc.core.method import Aggregate, Cohort, Knobs, Method, Phase, moved
+from fedauc.core.method import Aggregate, Cohort, Knobs, Method, moved
 from fedauc.core.tree import Tree
 from fedauc.errors import InputError
-from fedauc.methods.base import Wrapper
+from fedauc.methods.base import Beneath, Wrapper
 
 
 class Server(NamedTuple):
@@ -50,9 +50,8 @@ class Amplified(Wrapper):
         if self.amplify <= 0:
             raise InputError(f"amplify={self.amplify} must be positive.")
 
-    def phases(self, new_stage: bool) -> tuple[Phase, ...]:
-        *before, last = super().phases(new_stage)
-        return (*(p._replace(method=Followed(p.method)) for p in before), last)
+    def beneath(self, phase: Method) -> Method:
+        return Followed(phase)
 
     def server_init(self, params: Tree, counts: NDArray[np.int64]) -> Server:
         inner = self.inner.server_init(params, counts)
@@ -73,18 +72,10 @@ class Amplified(Wrapper):
 
 
 @dataclass(frozen=True)
-class Followed(Wrapper):
+class Followed(Beneath):
     """An earlier phase of a round (CODA's dual estimate): x₀ moves along, so its step is not amplified."""
 
-    inner: Method
-
-    def broadcast(self, s: Server) -> Any:
-        return self.inner.broadcast(s)
-
-    def address(self, s: Server, cohort: Cohort, knobs: Knobs, seed: int) -> Tree:
-        return self.inner.address(s, cohort, knobs, seed)
-
     def server_update(self, s: Server, aggregate: Aggregate, cohort: Cohort, knobs: Knobs) -> Server:
-        after: Server = self.inner.server_update(s, aggregate, cohort, knobs)
+        after: Server = super().server_update(s, aggregate, cohort, knobs)
         change = tree.sub(tree.learned(after.z), tree.learned(s.z))
         return after._replace(anchor=tree.add(s.anchor, change))

@@ -106,7 +106,11 @@ class Wrapper(Steps):
 
     def phases(self, new_stage: bool) -> tuple[Phase, ...]:
         *before, last = self.inner.phases(new_stage)
-        return (*(Phase(Beneath(p.method), p.participation) for p in before), last._replace(method=self))
+        return (*(p._replace(method=self.beneath(p.method)) for p in before), last._replace(method=self))
+
+    def beneath(self, phase: Method) -> Method:
+        """An earlier phase of the wrapped method, on the wrapper's state."""
+        return Beneath(phase)
 
     def importance(self, s: Any) -> Tensor | None:
         return self.inner.importance(s.inner)

@@ -85,7 +85,7 @@ class ControlVariates(Wrapper):
                 " gradient; this rule moves otherwise (a momentum mixes gradients of earlier rounds and other"
                 " clients): use the rule local-sgda or active-passive."
             )
-        if getattr(self.inner, "reweighs", False) or getattr(self.inner, "keeps_shares", False):
+        if self.reweighs or getattr(self.inner, "keeps_shares", False):
             raise InputError(
                 "control variates belong directly around a rule: around agnostic weights they would not"
                 " cancel, and around other control variates they would correct what is corrected already."

@@ -40,7 +40,7 @@ class LocalStatistics(Wrapper):
     inner: Method
 
     def __post_init__(self) -> None:
-        if getattr(self.inner, "reestimate", False):
+        if self.reestimate:
             raise InputError(
                 "reestimate=True scores rows of all clients with the server's model, which has no statistics"
                 " of its own while they stay at the clients; use statistics=averaged or recalibrated."

@@ -87,13 +87,9 @@ class _Theory:
 
 
 @dataclass(frozen=True)
-class MinimaxTheory(_Theory):
-    """Theorem 4.5 of CyCp-Minimax; with everybody in every round, Theorem 1 of CODA+."""
+class _Saddle(_Theory):
+    """The constants of the theorems on minimax AUC."""
 
-    eta: float = 0.05
-    """η₀, the step size of the first stage."""
-    cycles: int = 40
-    """Cycles in all stages together."""
     L: float = 4.0
     """Smoothness of max_α f(v, α)."""
     l: float = 2.0
@@ -102,6 +98,32 @@ class MinimaxTheory(_Theory):
     """μ, Polyak-Łojasiewicz constant of max_α f(v, α)."""
     mu2: float = 2.0
     """μ₂, strong concavity of f in α; 2 for the objective scaled to its classes, 2p(1-p) as printed."""
+
+    @property
+    def gamma(self) -> float:
+        """γ of the rule's proximal term, 2ℓ."""
+        return 2 * self.l
+
+    def __post_init__(self) -> None:
+        _positive(self, "L", "l", "mu", "mu2")
+        if self.mu > self.L:
+            raise InputError(
+                f"mu={self.mu} cannot exceed L={self.L}: no L-smooth function grows faster than that."
+            )
+        if self.mu2 > self.l:
+            raise InputError(
+                f"mu2={self.mu2} cannot exceed l={self.l}: no l-smooth function is more concave than that."
+            )
+
+
+@dataclass(frozen=True)
+class MinimaxTheory(_Saddle):
+    """Theorem 4.5 of CyCp-Minimax; with everybody in every round, Theorem 1 of CODA+."""
+
+    eta: float = 0.05
+    """η₀, the step size of the first stage."""
+    cycles: int = 40
+    """Cycles in all stages together."""
     interval: float = 10.0
     """a in I_s = a/(K√(Mη_s)), which the theorem leaves open."""
     length: float = 212.0
@@ -112,8 +134,8 @@ class MinimaxTheory(_Theory):
     active: float = field(default=1.0, init=False)
 
     def __post_init__(self) -> None:
-        _positive(self, "eta", "L", "l", "mu", "mu2", "interval", "length")
-        _constants(self.L, self.l, self.mu, self.mu2)
+        super().__post_init__()
+        _positive(self, "eta", "interval", "length")
 
     def bind(self, cycle_length: int, active: float) -> Self:
         if self.homogeneous and cycle_length > 1:
@@ -122,11 +144,6 @@ class MinimaxTheory(_Theory):
                 f" a cycle has {cycle_length} rounds."
             )
         return super().bind(cycle_length, active)
-
-    @property
-    def gamma(self) -> float:
-        """γ of the rule's proximal term, 2ℓ."""
-        return 2 * self.l
 
     @property
     def eta_max(self) -> float:
@@ -186,7 +203,7 @@ class PairwiseTheory(_Theory):
 
 
 @dataclass(frozen=True)
-class CodascaTheory(_Theory):
+class CodascaTheory(_Saddle):
     """Theorem 2 of CODASCA: the same number of rounds in every stage, more and smaller local steps."""
 
     eta: float = 0.0125
@@ -195,29 +212,16 @@ class CodascaTheory(_Theory):
     """I₀, local steps per round of the first stage."""
     cycles: int = 40
     """Cycles in all stages together."""
-    L: float = 4.0
-    """Smoothness of max_α f(v, α)."""
-    l: float = 2.0
-    """ℓ, smoothness of f."""
-    mu: float = 1.0
-    """μ, Polyak-Łojasiewicz constant of max_α f(v, α)."""
-    mu2: float = 2.0
-    """μ₂, strong concavity of f in α; 2 for the objective scaled to its classes, 2p(1-p) as printed."""
     length: float = 1000.0
     """The factor of R; 1000 in the theorem."""
     cycle_length: int = field(default=1, init=False)
     active: float = field(default=1.0, init=False)
 
     def __post_init__(self) -> None:
-        _positive(self, "eta", "L", "l", "mu", "mu2", "length")
+        super().__post_init__()
+        _positive(self, "eta", "length")
         if self.steps < 1:
             raise InputError(f"steps={self.steps} must be at least 1.")
-        _constants(self.L, self.l, self.mu, self.mu2)
-
-    @property
-    def gamma(self) -> float:
-        """γ of the rule's proximal term, 2ℓ."""
-        return 2 * self.l
 
     @property
     def eta_g(self) -> float:
@@ -252,10 +256,3 @@ def _positive(schedule: Any, *names: str) -> None:
             raise InputError(f"{name}={getattr(schedule, name)} must be positive.")
     if schedule.cycles < 1:
         raise InputError(f"cycles={schedule.cycles} must be at least 1.")
-
-
-def _constants(L: float, l: float, mu: float, mu2: float) -> None:
-    if mu > L:
-        raise InputError(f"mu={mu} cannot exceed L={L}: no L-smooth function grows faster than that.")
-    if mu2 > l:
-        raise InputError(f"mu2={mu2} cannot exceed l={l}: no l-smooth function is more concave than that.")
