@@ -74,14 +74,14 @@ class Run(NamedTuple):
         return self.fed.roster.cycle_length + 1
 
 
-def rows(counts: Any = COUNTS, seed: int = 0) -> FederatedData:
+def rows(counts: Any = COUNTS, seed: int = 0, features: int = FEATURES) -> FederatedData:
     """Rows whose features depend on the class and on the client."""
     generator = np.random.default_rng(seed)
     x, y, client = [], [], []
     for i, of_class in enumerate(counts):
-        shift = generator.normal(size=FEATURES)
+        shift = generator.normal(size=features)
         for label, count in enumerate(of_class):
-            x += [shift + label + generator.normal(size=FEATURES) for _ in range(count)]
+            x += [shift + label + generator.normal(size=features) for _ in range(count)]
             y += [label] * count
             client += [i] * count
     mixed = generator.permutation(len(y))  # clients' rows do not lie side by side

@@ -15,33 +15,20 @@ from scipy.optimize import brentq
 from fedauc.core import rng
 from fedauc.core.loop import advance, begin
 from fedauc.core.method import Cohort
-from fedauc.data.federated import Draws, FederatedData
+from fedauc.data.federated import Draws
 from fedauc.participation import Cyclic, Full, Uniform
 
+from ..contract.federations import COUNTS
+from ..contract.federations import rows as federated_rows
 from . import naive
 from .naive import NEGATIVE, POSITIVE, plus, sigmoid, zeros
-
-COUNTS = ((9, 4), (5, 0), (0, 6), (12, 1), (3, 3), (7, 0), (4, 8))
-
 
 # ------------------------------------------------------------------------------------------- federations
 
 
 def federated_data(counts=COUNTS, features=2, seed=11):
     """Clients without positives, without negatives, and with very different sizes."""
-    generator = np.random.default_rng(seed)
-    x, y, client = [], [], []
-    for i, own in enumerate(counts):
-        shift = generator.normal(size=features)
-        for label, count in enumerate(own):
-            x += [shift + label + generator.normal(size=features) for _ in range(count)]
-            y += [label] * count
-            client += [i] * count
-    mixed = generator.permutation(len(y))
-    names = [f"client-{i}" for i in range(len(counts))]
-    return FederatedData.build(
-        torch.tensor(np.array(x)[mixed]), torch.tensor(np.array(y)[mixed]), np.array(client)[mixed], names
-    )
+    return federated_rows(counts, seed, features)
 
 
 def states(fed, start, rounds):
