@@ -28,7 +28,7 @@ def batches(fed, round):
     """The rows of a round's local steps, as (x, y)."""
     cohort = fed.weighting.cohort(fed.roster, round, lambda clients: 0.0 * clients)
     draws = Draws(fed.data, cohort, fed.method.draw, fed.schedule.steps, fed.batch, fed.seed, round)
-    return [fed.data.gather(draws.rows[0, t]) for t in range(fed.schedule.steps)]
+    return [fed.data.gather(draws.index[t, 0]) for t in range(fed.schedule.steps)]
 
 
 def cross_entropy(z, logit, y):

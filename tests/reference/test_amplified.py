@@ -112,7 +112,7 @@ def test_amplified_scaffold(data, participation, client_weight):
     method = Amplified(
         ControlVariates(LocalSGDA(model.torch, CrossEntropy()), refresh="cycle"), amplify=factor
     )
-    transport = LocalTransport(record_after=8 if client_weight == "examples" else 50)
+    transport = LocalTransport(record=client_weight == "examples")
     fed = federation(method, data, participation, client_weight=client_weight, transport=transport)
     task, window = naive_control.cross_entropy(model, data, client_weight), fed.roster.cycle_length
     expected = naive_control.amplified(fed, task, start, ETA, STEPS, factor, fed.rounds, control=True)

@@ -24,7 +24,7 @@ from .naive_control import ALPHA, AUC_START, as_field, assert_same, states, unde
 from .test_active_passive import POOLS
 
 STEPS, BATCH, ETA, SEED = 3, 5, 0.2, 3
-RECORDING = LocalTransport(record_after=8)  # the first steps as they are written, the others replayed
+RECORDING = LocalTransport(record=True)
 PARTICIPATIONS = {
     "full": Full(),
     "cyclic, unequal groups": Cyclic(3),
@@ -284,8 +284,8 @@ def test_a_bounded_dual_is_projected_once_per_step(data):
         down = method.broadcast(server._replace(inner=inner, c=c))
         for i, client in enumerate(cohort.clients.tolist()):
             local = method.client_init(down, {}, method.memory_init(z))
-            batch = draws.step(0, slice(i, i + 1))
-            one = type(batch)(*(part[0] for part in batch))
+            batch = draws.step(0)
+            one = type(batch)(*(part[i] for part in batch))
             local, _ = method.client_step(local, one, torch.tensor(eta, dtype=torch.float64))
             at = {name: value.numpy() for name, value in z.items()}
             own = float(task.at(at, data, client, draws.rows[i, 0])[ALPHA])

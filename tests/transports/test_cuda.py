@@ -1,22 +1,36 @@
-"""Every method on a GPU is the method on the CPU."""
+"""Every method on a GPU is the method on the CPU, however its steps are carried out."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import warnings
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 from tests.contract.federations import configured, rows, tensors
 
 from fedauc import models
+from fedauc.core import rng
 from fedauc.core.loop import Federation, advance, begin
+from fedauc.data.federated import FederatedData
 from fedauc.experiments.presets import PRESETS
+from fedauc.methods import LocalSGDA
+from fedauc.objectives import CrossEntropy, MinimaxAUC
+from fedauc.participation import Cyclic
+from fedauc.schedules import Stagewise
 from fedauc.transports import LocalTransport
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
+COMPILED = ["codasca", "local-scgdam", "cycp-pairwise"]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDAUC_CACHE", str(tmp_path))
 
 
 def after(name: str, device: str, transport: LocalTransport):
@@ -31,12 +45,140 @@ def after(name: str, device: str, transport: LocalTransport):
     return state
 
 
-@pytest.mark.parametrize("name", PRESETS)
-@pytest.mark.parametrize("transport", [LocalTransport("loop"), LocalTransport(record_after=2)])
-def test_a_gpu_computes_what_the_cpu_does(name, transport):
-    expected, found = tensors(after(name, "cpu", LocalTransport())), tensors(after(name, "cuda", transport))
+def same(name: str, transport: LocalTransport) -> None:
+    expected = tensors(after(name, "cpu", LocalTransport("loop")))
+    found = tensors(after(name, "cuda", transport))
     assert expected.keys() == found.keys()
     for key, value in expected.items():
         torch.testing.assert_close(
             found[key].cpu(), value, rtol=1e-9, atol=1e-11, msg=lambda m, k=key: f"{k}: {m}"
         )
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("mode", ["loop", "vmap", "streams"])
+def test_a_gpu_computes_what_the_cpu_does(name, mode):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "Local steps cannot")
+        same(name, LocalTransport(mode, compile=False))
+
+
+@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("mode", ["vmap", "streams"])
+def test_compiled_steps_too(name, mode):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "(Local|Client) steps cannot")
+        same(name, LocalTransport(mode, compile=True))
+
+
+def images(model, transport, device, precision="float32", objective=None, **schedule):
+    """A federation of a dozen clients with small images."""
+    generator = np.random.default_rng(0)
+    x = torch.tensor(generator.normal(size=(240, 3, 16, 16)), dtype=torch.float32)
+    y = torch.tensor(generator.integers(0, 2, 240))
+    data = FederatedData.build(x, y, np.arange(240) % 12, [str(i) for i in range(12)], device)
+    apply, params = models.init(model, (3, 16, 16), 0, device, precision)
+    method = LocalSGDA(apply, objective or CrossEntropy())
+    schedule = Stagewise(**({"eta": 0.05, "steps": 3, "cycles": 4} | schedule))
+    fed = Federation(method, data, Cyclic(groups=2), schedule, transport, batch=8)
+    return fed, begin(fed, params)
+
+
+def trained(rounds: int, *args, **kwargs):
+    fed, state = images(*args, **kwargs)
+    for _ in range(rounds):
+        state, record = advance(fed, state)
+    assert np.isfinite(record.loss)
+    return fed, {name: value.cpu() for name, value in state.server.z.items()}
+
+
+MODELS = [models.CNN((4, 8)), models.ResNet20(), models.ResNet20(norm="batch")]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: f"{type(m).__name__}-{getattr(m, 'norm', '')}")
+@pytest.mark.parametrize("compile", [False, True])
+def test_single_precision_is_exact_to_a_stated_tolerance(model, compile):
+    """Without TF32, five rounds agree with the CPU to 1e-3 of the change they made."""
+    _, expected = trained(5, model, LocalTransport("loop"), "cpu")
+    fed, found = trained(5, model, LocalTransport("auto", compile=compile), "cuda")
+    _, start = images(model, LocalTransport(), "cpu")
+    assert next(iter(fed.transport.executions.values())).graphs
+    for name, value in expected.items():
+        moved = (value - start.server.z[name]).abs().max().item()
+        torch.testing.assert_close(found[name], value, rtol=0, atol=1e-3 * moved + 1e-6, msg=name)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+def test_lower_precision_is_near(precision):
+    _, expected = trained(5, models.ResNet20(), LocalTransport("loop"), "cpu")
+    _, found = trained(5, models.ResNet20(), LocalTransport("streams", compile=False), "cuda", precision)
+    _, start = images(models.ResNet20(), LocalTransport(), "cpu")
+    moved = torch.cat([(v - start.server.z[n]).flatten() for n, v in expected.items()])
+    off = torch.cat([(found[n] - v).flatten() for n, v in expected.items()])
+    assert all(value.dtype == torch.float32 for value in found.values())
+    assert off.norm() < (0.02 if precision == "tf32" else 0.2) * moved.norm()
+
+
+def test_other_step_sizes_and_fewer_steps_need_no_other_capture():
+    transport = LocalTransport("vmap", compile=False)
+    fed, state = images(models.CNN((4,)), transport, "cuda", stage_cycles=1, decay=0.5)
+    execution, graphs = None, set()
+    while state.round < fed.rounds:
+        state, _ = advance(fed, state)
+        execution = next(iter(fed.transport.executions.values()))
+        graphs |= {id(graph) for graph in execution.graphs.values()}
+    assert len(graphs) == 1
+
+
+def test_the_fastest_layout_is_measured_once(monkeypatch):
+    from fedauc.transports import cuda
+
+    fed, _ = trained(1, models.CNN((4,)), LocalTransport(compile=False), "cuda")
+    assert isinstance(next(iter(fed.transport.executions.values())), cuda.Captured)
+
+    def again(*args):
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(cuda.Captured, "_measured", again)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained(1, models.CNN((4,)), LocalTransport(compile=False), "cuda")
+
+
+@dataclass(frozen=True)
+class Peeking(LocalSGDA):
+    """Looks at a value to decide what to do, which no capture can."""
+
+    def client_move(self, l, batch, eta):
+        if float(batch.x.sum()) > 1e9:
+            return l, {"loss": batch.x.sum()}
+        return super().client_move(l, batch, eta)
+
+
+def test_what_cannot_be_captured_is_said_once_and_run_all_the_same():
+    fed, state = images(
+        models.Linear(), LocalTransport("streams", compile=False), "cuda", objective=MinimaxAUC()
+    )
+    peeking = replace(fed, method=Peeking(fed.method.apply, fed.method.objective))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        a, _ = advance(peeking, begin(peeking, state.server.z))
+        a, _ = advance(peeking, a)
+    assert len([w for w in said if "CUDA graph" in str(w.message)]) == 1
+    b, _ = advance(fed, state)
+    b, _ = advance(fed, b)
+    for name, value in b.server.z.items():
+        torch.testing.assert_close(a.server.z[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_draws_on_the_device_are_the_draws():
+    from fedauc.core.rng_cuda import permuted
+
+    generator = np.random.default_rng(0)
+    key = rng.fold(np.arange(50))[:, None]
+    n = generator.integers(1, 5000, (50, 1))
+    n[:5, 0] = 1, 2, 3, 4, 5
+    position = generator.integers(0, 9000, (1, 200))
+    words = (key.view(np.int64), rng.halves(n), n, position)
+    found = permuted(*(torch.from_numpy(np.ascontiguousarray(word)).cuda() for word in words))
+    np.testing.assert_array_equal(found.cpu().numpy(), rng.permuted(key, n, position))

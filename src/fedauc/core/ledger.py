@@ -30,12 +30,12 @@ class Ledger:
 
     def down(self, items: Mapping[str, int], messages: int) -> None:
         """Record a message sent to `messages` clients; `items` are bytes in total."""
-        _count(self.bytes_down, items)
+        count(self.bytes_down, items)
         self.messages_down += messages
 
     def up(self, items: Mapping[str, int], messages: int) -> None:
         """Record what `messages` clients sent; `items` are bytes in total."""
-        _count(self.bytes_up, items)
+        count(self.bytes_up, items)
         self.messages_up += messages
 
     def wait(
@@ -49,11 +49,11 @@ class Ledger:
 
     def include(self, prefix: str, earlier: Ledger) -> None:
         """Count what another ledger has counted, under a prefix; what is set up is set up once."""
-        for count, items, messages in (
+        for record, items, messages in (
             (self.down, earlier.bytes_down, earlier.messages_down),
             (self.up, earlier.bytes_up, earlier.messages_up),
         ):
-            count({f"{prefix}: {n}": v for n, v in items.items() if not n.startswith(SETUP)}, messages)
+            record({f"{prefix}: {n}": v for n, v in items.items() if not n.startswith(SETUP)}, messages)
         self.seconds_up += earlier.seconds_up
 
     def copy(self) -> Ledger:
@@ -94,10 +94,10 @@ def sizes(state: Any) -> dict[str, int]:
     fields = state._asdict() if hasattr(state, "_asdict") else state
     for name, value in fields.items():
         if hasattr(value, "_asdict"):
-            _count(found, sizes(value))
+            count(found, sizes(value))
         else:
             own = name.rpartition("/")[2]
-            _count(found, parts(value, own) if isinstance(value, Mapping) else {own: nbytes(value)})
+            count(found, parts(value, own) if isinstance(value, Mapping) else {own: nbytes(value)})
     return found
 
 
@@ -106,11 +106,12 @@ def parts(values: Mapping[str, Tensor], own: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, value in values.items():
         item = name.partition("/")[0] if "/" in name else own
-        _count(found, {"statistics" if name.startswith(STATISTICS) else item: nbytes(value)})
+        count(found, {"statistics" if name.startswith(STATISTICS) else item: nbytes(value)})
     return found
 
 
-def _count(total: dict[str, int], items: Mapping[str, int]) -> None:
+def count(total: dict[str, int], items: Mapping[str, int]) -> None:
+    """Add the bytes of items to a total, item by item."""
     for name, size in items.items():
         if size:
             total[name] = total.get(name, 0) + size

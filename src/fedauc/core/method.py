@@ -89,6 +89,11 @@ class Cohort(NamedTuple):
     share: NDArray[np.float64]
     """[M, 2] K·C±/π: the client's share in the two class expectations, corrected for its participation."""
 
+    def part(self, which: slice) -> Cohort:
+        """Some of its clients."""
+        clients, weight, omega, local, share = self
+        return Cohort(clients[which], weight[which], omega[which], local[which], share[which])
+
 
 class Pool(NamedTuple):
     """Gathered rows of a round: the values, and whose they are (index into the cohort)."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 U64 = NDArray[np.uint64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_ROUNDS = 12  # fewer are visibly uneven on domains of a few elements
+TURNS = 12  # fewer are visibly uneven on domains of a few elements
 
 # What a draw is for; part of its coordinates, so that two purposes never share a stream.
 COHORT, GROUPS, BATCH, PASSIVE, INIT, SPLIT, PARTITION, IMBALANCE, PHASE, UPLINK, STATISTICS = range(1, 12)
@@ -53,30 +53,48 @@ def permuted(key: U64, n: NDArray[np.int64], position: NDArray[np.int64]) -> NDA
     Positions beyond n go on with the next pass over a fresh permutation, so walking through positions is
     sampling without replacement for as long as there is something left. n must be positive.
     """
-    key, size, at = np.broadcast_arrays(key, n, position)
-    passes, at = np.divmod(at.astype(np.int64), size)
+    n, position = np.asarray(n, dtype=np.int64), np.asarray(position, dtype=np.int64)
+    shape = np.broadcast_shapes(np.shape(key), n.shape, position.shape)
+    once = position.size > 0 and position.max() < n.min()
+    passes, at = (np.zeros(1, dtype=np.int64), position) if once else np.divmod(position, n)
     with np.errstate(over="ignore"):
-        keys = _mix(key + passes.astype(np.uint64) * _GOLDEN).ravel()
-    sizes = size.ravel().astype(np.uint64)
-    value = at.ravel().astype(np.uint64)
-    bits = np.maximum(np.ceil(np.log2(np.maximum(sizes, np.uint64(2)).astype(np.float64))), 1).astype(
-        np.uint64
-    )
-    half = (bits + np.uint64(1)) // np.uint64(2)
-    todo = np.arange(value.size)
-    while todo.size:
-        value[todo] = _feistel(keys[todo], half[todo], value[todo])
-        todo = todo[value[todo] >= sizes[todo]]
-    return value.astype(np.int64).reshape(size.shape)
+        keys: U64 = _mix((key + passes.astype(np.uint64) * _GOLDEN).astype(np.uint64))
+    words = (keys, halves(n).astype(np.uint64), n.astype(np.uint64), at.astype(np.uint64))
+    several = np.broadcast_shapes(keys.shape, n.shape)
+    own, first, which = np.unique(np.broadcast_to(keys, several), return_index=True, return_inverse=True)
+    keys, half, size, value = (np.broadcast_to(each, shape) for each in words)
+    width = 4 ** int(half.max()) if value.size else 0
+    if 2 * value.size >= width * len(own):  # at least half of every permutation is asked for
+        halves_ = np.broadcast_to(words[1], several).reshape(-1)[first]
+        places = np.arange(width, dtype=np.uint64)
+        table = _feistel(*np.broadcast_arrays(own[:, None], halves_[:, None], places))
+        which = np.broadcast_to(which.reshape(several), shape)
+        further = lambda todo, value: table[which[todo], value]  # noqa: E731
+    else:
+        further = lambda todo, value: _feistel(keys[todo], half[todo], value)  # noqa: E731
+    value = further(..., value)
+    todo: Any = np.nonzero(value >= size)
+    while len(todo[0]):  # outside of range(n): walk on along the cycle
+        again = further(todo, value[todo])
+        value[todo] = again
+        outside = again >= size[todo]
+        todo = tuple(axis[outside] for axis in todo)
+    return value.astype(np.int64)
+
+
+def halves(n: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Bits of half a word of the Feistel network for range(n)."""
+    return (np.ceil(np.log2(np.maximum(n, 2))).astype(np.int64) + 1) // 2
 
 
 def _feistel(key: U64, half: U64, value: U64) -> U64:
+    """A permutation of range(4^half)."""
     mask = (np.uint64(1) << half) - np.uint64(1)
     left, right = value >> half, value & mask
     with np.errstate(over="ignore"):
-        for turn in range(_ROUNDS):
-            scrambled: U64 = _mix((key + right * _GOLDEN + np.uint64(turn + 1)).astype(np.uint64)) & mask
-            left, right = right, left ^ scrambled
+        for turn in range(1, TURNS + 1):
+            word: U64 = (key + right * _GOLDEN + np.uint64(turn)).astype(np.uint64, copy=False)
+            left, right = right, left ^ (_mix(word) & mask)
     return (left << half) | right
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 Tree = dict[str, Tensor]
@@ -89,3 +90,9 @@ def stack(states: list[T]) -> T:
 def unstack(state: T, index: int) -> T:
     """The `index`-th client's part of a stacked state."""
     return map_state(lambda tensor: tensor[index], state)
+
+
+def placed(values: NDArray[Any], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """An array as a tensor on the device of `like`, without waiting for what a GPU does at the moment."""
+    tensor = torch.as_tensor(values, dtype=dtype)
+    return tensor.pin_memory().to(like.device, non_blocking=True) if like.is_cuda else tensor

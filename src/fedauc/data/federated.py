@@ -7,8 +7,10 @@ million clients cost no Python objects.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +19,7 @@ from torch import Tensor
 
 from fedauc.core import rng
 from fedauc.core.method import Batch, Cohort, Draw
+from fedauc.core.tree import placed
 from fedauc.errors import InputError
 
 AT_ONCE = 2**24
@@ -56,76 +59,150 @@ class FederatedData:
     def clients(self) -> int:
         return len(self.counts)
 
-    def gather(self, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    @cached_property
+    def rows_in_order(self) -> Tensor:
+        """`order`, beside the rows."""
+        return placed(self.order, self.x)
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Features and labels of rows, in the shape of `rows`."""
-        index = torch.from_numpy(rows).to(self.x.device)
-        return self.x[index], self.y[index]
+        flat = rows.flatten()
+        x, y = (values.index_select(0, flat) for values in (self.x, self.y))
+        return x.unflatten(0, rows.shape), y.view(rows.shape)
 
 
 class Draws:
-    """The examples and weights of all local steps of a round: rows [M, I, B] and weight [M, I, B].
+    """The examples and weights of all local steps of a round: rows [M, I, B] and weight [M, B].
 
     A client walks through a fresh permutation of its rows (of each class, when stratified) every round:
-    without replacement within a round for as long as there are rows.
+    without replacement within a round for as long as there are rows. Nothing is drawn before it is asked
+    for: the draws of some of the clients are those of `part`.
     """
 
     def __init__(
         self, data: FederatedData, cohort: Cohort, draw: Draw, steps: int, batch: int, seed: int, round: int
     ) -> None:
-        self.data, self.steps = data, steps
-        counts = data.counts[cohort.clients]
-        if not counts.sum(axis=1).all():
-            empty = cohort.clients[counts.sum(axis=1) == 0][0]
+        self.data, self.cohort, self.draw = data, cohort, draw
+        self.steps, self.batch, self.seed, self.round = steps, batch, seed, round
+        self.counts = data.counts[cohort.clients]
+        if not self.counts.sum(axis=1).all():
+            empty = cohort.clients[self.counts.sum(axis=1) == 0][0]
             raise InputError(f"client {data.names[empty]!r} has no training rows, so it cannot take part.")
-        key = rng.fold(seed, rng.BATCH, round, cohort.clients)[:, None]
-        positions, weight = (_stratified if draw == "stratified" else _natural)(
-            counts, cohort.local, key, steps, batch
-        )
-        rows = data.order[data.start[cohort.clients][:, None] + positions]
-        self.rows = rows.reshape(len(cohort.clients), steps, batch)
-        within = np.where(positions < counts[:, :1], positions, positions - counts[:, :1])
-        self.row = torch.from_numpy(within.reshape(self.rows.shape)).to(data.x.device)
-        self.weight = torch.as_tensor(weight, dtype=data.x.dtype, device=data.x.device)
-        self.whole = self._gathered()
 
-    def step(self, t: int, clients: slice = slice(None)) -> Batch:
+    @property
+    def clients(self) -> int:
+        return len(self.cohort.clients)
+
+    def part(self, clients: slice) -> Draws:
+        """The draws of some of the clients."""
+        cohort = self.cohort.part(clients)
+        return Draws(self.data, cohort, self.draw, self.steps, self.batch, self.seed, self.round)
+
+    def step(self, t: int) -> Batch:
         """The batches of local step t, with a leading client axis."""
-        if self.whole is None:
-            x, y = self.data.gather(self.rows[clients, t])
+        if self._gathered is None:
+            x, y = self.data.gather(self.index[t])
         else:
-            x, y = (part[t, clients] for part in self.whole)
-        return Batch(x, y, self.weight[clients], self.row[clients, t])
+            x, y = (part[t] for part in self._gathered)
+        return Batch(x, y, self.weight, self.row[t])
 
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """[M, I, B]: row numbers."""
+        return self.index.transpose(0, 1).numpy(force=True)
+
+    @cached_property
+    def index(self) -> Tensor:
+        """[I, M, B]: row numbers, on the data's device."""
+        first = placed(self.data.start[self.cohort.clients][:, None], self.data.x)
+        where = self._positions + first
+        return self.data.rows_in_order.index_select(0, where.flatten()).view(where.shape)
+
+    @cached_property
+    def row(self) -> Tensor:
+        """[I, M, B]: which of its client's rows of its class an example is."""
+        negatives = placed(self.counts[:, :1], self.data.x)
+        return torch.where(self._positions < negatives, self._positions, self._positions - negatives)
+
+    @cached_property
+    def weight(self) -> Tensor:
+        """[M, B]: what the slots of a batch count for."""
+        return placed(self._slots.weight, self.data.x, self.data.x.dtype)
+
+    @cached_property
+    def _positions(self) -> Tensor:
+        """[I, M, B]: where among its client's rows an example is."""
+        slots, steps = self._slots, np.arange(self.steps)[:, None, None]
+        on_device = _permuted_on_device() if self.data.x.is_cuda else None
+        if on_device is None:
+            position = steps * slots.per_step + slots.within
+            return placed(rng.permuted(slots.key, slots.n, position) + slots.first, self.data.x)
+        words = (slots.key.view(np.int64), rng.halves(slots.n), slots.n, steps, slots.per_step, slots.within)
+        key, half, n, step, per_step, within = (placed(word, self.data.x) for word in words)
+        return on_device(key, half, n, step * per_step + within) + placed(slots.first, self.data.x)
+
+    @cached_property
+    def _slots(self) -> Slots:
+        key = rng.fold(self.seed, rng.BATCH, self.round, self.cohort.clients)[:, None]
+        slots = _stratified if self.draw == "stratified" else _natural
+        return slots(self.counts, self.cohort.local, key, self.batch)
+
+    @cached_property
     def _gathered(self) -> tuple[Tensor, Tensor] | None:
         """All steps' rows in one gather [I, M, B, …], where they are small."""
-        size = self.rows.size * self.data.x[0].numel() * self.data.x.element_size()
-        return self.data.gather(self.rows.transpose(1, 0, 2)) if size <= AT_ONCE else None
+        size = self.index.numel() * self.data.x[0].numel() * self.data.x.element_size()
+        return self.data.gather(self.index) if size <= AT_ONCE else None
 
 
-def _stratified(
-    counts: NDArray[np.int64], local: NDArray[np.float64], key: rng.U64, steps: int, batch: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _permuted_on_device() -> Callable[..., Tensor] | None:
+    try:
+        from fedauc.core.rng_cuda import permuted
+    except ImportError:  # a CUDA build without Triton
+        return None
+    return permuted
+
+
+class Slots(NamedTuple):
+    """What the B places of a client's batches are filled with; everything is [M, B] or broadcasts to it."""
+
+    key: rng.U64
+    """Of the permutation that a slot walks through."""
+    n: NDArray[np.int64]
+    """Rows that it permutes."""
+    first: NDArray[np.int64]
+    """Where these begin among the client's rows."""
+    per_step: NDArray[np.int64]
+    """Slots of a batch that walk through the same permutation."""
+    within: NDArray[np.int64]
+    """Which of them this one is."""
+    weight: NDArray[np.float64]
+
+
+def _stratified(counts: NDArray[np.int64], local: NDArray[np.float64], key: rng.U64, batch: int) -> Slots:
     """Half of the slots for each class; a client that lacks a class fills all slots with the other."""
     half = batch // 2
-    negatives, positives = counts[:, 0], counts[:, 1]
-    slots = np.where(negatives == 0, batch, np.where(positives == 0, 0, half))[:, None]  # positive slots
+    negatives, positives = counts[:, :1], counts[:, 1:]
+    slots = np.where(negatives == 0, batch, np.where(positives == 0, 0, half))  # positive slots
     slot = np.arange(batch)[None, :]
     is_positive = slot < slots
     per_step = np.where(is_positive, slots, batch - slots)
-    within = np.where(is_positive, slot, slot - slots)
-    position = np.arange(steps)[:, None] * per_step[:, None, :] + within[:, None, :]  # [M, I, B]
-    wide = np.broadcast_to(is_positive[:, None, :], position.shape).reshape(len(counts), -1)
-    n = np.where(wide, positives[:, None], negatives[:, None])
-    keys = np.where(wide, rng.fold(key, 1), rng.fold(key, 0))
-    index = rng.permuted(keys, np.maximum(n, 1), position.reshape(len(counts), -1))
-    weight = np.where(is_positive, local[:, 1:], local[:, :1]) / np.maximum(per_step, 1)
-    return index + np.where(wide, negatives[:, None], 0), weight
+    return Slots(
+        key=np.where(is_positive, rng.fold(key, 1), rng.fold(key, 0)),
+        n=np.maximum(np.where(is_positive, positives, negatives), 1),
+        first=np.where(is_positive, negatives, 0),
+        per_step=per_step,
+        within=np.where(is_positive, slot, slot - slots),
+        weight=np.where(is_positive, local[:, 1:], local[:, :1]) / np.maximum(per_step, 1),
+    )
 
 
-def _natural(
-    counts: NDArray[np.int64], local: NDArray[np.float64], key: rng.U64, steps: int, batch: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _natural(counts: NDArray[np.int64], local: NDArray[np.float64], key: rng.U64, batch: int) -> Slots:
     """Rows as they come, each with weight 1/B."""
-    n = counts.sum(axis=1)[:, None]
-    index = rng.permuted(rng.fold(key, 2), n, np.arange(steps * batch)[None, :])
-    return index, np.full((len(counts), batch), 1.0 / batch)
+    return Slots(
+        key=rng.fold(key, 2),
+        n=counts.sum(axis=1)[:, None],
+        first=np.zeros((1, 1), dtype=np.int64),
+        per_step=np.full((1, 1), batch),
+        within=np.arange(batch)[None, :],
+        weight=np.full((len(counts), batch), 1.0 / batch),
+    )

@@ -51,7 +51,7 @@ class BatchNorm2d(nn.Module):
                 "Batch normalisation needs more than one value per channel: train with at least two rows a"
                 " batch, or with the setting norm=group."
             )
-        batch_var, batch_mean = torch.var_mean(x.detach(), dim=(0, 2, 3), correction=1)
+        batch_var, batch_mean = torch.var_mean(x.detach().to(mean.dtype), dim=(0, 2, 3), correction=1)
         self.running_mean = mean.lerp(batch_mean, self.momentum)
         self.running_var = var.lerp(batch_var, self.momentum)
         return F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.eps)

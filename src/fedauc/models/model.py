@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,11 @@ from fedauc.models.layers import BatchNorm2d
 
 DEEP = 20
 """Tensors of parameters from which on a network is deep."""
+
+
+Precision = Literal["float32", "tf32", "bfloat16"]
+"""Arithmetic of a model in training. The iterate itself and all scores in evaluation are float32 (or what the
+iterate's type is): tied scores are what a low precision would cost an AUC."""
 
 
 class Settings(Protocol):
@@ -41,7 +46,8 @@ class Model:
     switched; `functional_call` puts the iterate's tensors in and takes them out again, whatever happens.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, precision: Precision = "float32") -> None:
+        self.low = torch.bfloat16 if precision == "bfloat16" else None
         for name, layer in module.named_modules():
             if isinstance(layer, _NormBase) and layer.running_mean is not None:
                 raise InputError(
@@ -64,8 +70,11 @@ class Model:
 
     def observe(self, z: Tree, x: Tensor) -> tuple[Tensor, Tree]:
         """Logits in training, and the new value of every running statistic; {} where there is none."""
-        tensors = self._tensors(z)
-        logits = functional_call(self.observer, tensors, (x,)).reshape(x.shape[0])
+        tensors, like = self._tensors(z), x
+        if self.low is not None:
+            tensors |= {name: tensors[name].to(self.low) for name in self.parameters}
+            x = x.to(self.low)
+        logits = functional_call(self.observer, tensors, (x,)).reshape(x.shape[0]).to(like.dtype)
         return logits, {entry: tensors[name] for entry, name in self.statistics.items()}
 
     @property
@@ -92,12 +101,25 @@ class Model:
         }
 
 
-def init(settings: Settings, shape: tuple[int, ...], seed: int, device: str = "cpu") -> tuple[Model, Tree]:
-    """A model, and its parameters and statistics at the start: a function of the seed alone."""
+def init(
+    settings: Settings,
+    shape: tuple[int, ...],
+    seed: int,
+    device: str = "cpu",
+    precision: Precision = "float32",
+) -> tuple[Model, Tree]:
+    """A model, and its parameters and statistics at the start: a function of the seed alone.
+
+    On a GPU this says for the whole process whether float32 may be rounded to TF32.
+    """
+    if torch.device(device).type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = precision != "float32"
+        torch.backends.cudnn.allow_tf32 = precision != "float32"
+        torch.backends.cudnn.benchmark = precision != "float32"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = settings.build(shape).to(device)
-    model = Model(module)
+    model = Model(module, precision)
     start: Tree = {name: module.get_parameter(name) for name in model.parameters}
     start |= {entry: module.get_buffer(name) for entry, name in model.statistics.items()}
     return model, {name: value.detach().clone() for name, value in start.items()}

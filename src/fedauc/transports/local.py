@@ -1,24 +1,27 @@
-"""The in-process transport: clients of a cohort in one process, vectorised or one after another."""
+"""The in-process transport: the clients of a cohort in one process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from fedauc.core import tree
-from fedauc.core.ledger import Ledger, parts, sizes
+from fedauc.core.ledger import Ledger, count, parts, sizes
 from fedauc.core.method import Aggregate, Cohort, Gathered, Knobs, Method, Pool, Upload
 from fedauc.core.tree import Tree
 from fedauc.data.federated import Draws
+from fedauc.errors import InputError
+from fedauc.transports.execution import Effort, Execution, Replay, Written, single
 from fedauc.transports.memory import keep_freed_memory
-from fedauc.transports.trace import Replay
+
+Mode = Literal["auto", "vmap", "streams", "loop"]
+FOLDS = 2
+"""How often a cohort is halved before its uploads are summed, see `_summed`."""
 
 
 class Carried(NamedTuple):
@@ -27,30 +30,83 @@ class Carried(NamedTuple):
     aggregate: Aggregate
     memory: list[Tree]
     """The clients' new memory."""
-    loss: float
+    loss: Tensor
+    """The mean over clients and steps."""
     sent: NDArray[np.int64]
     """Bytes that each client sent."""
+
+
+class Exchange(NamedTuple):
+    """What an exchange is about, whoever carries it out."""
+
+    method: Method
+    down: Any
+    """What every client gets."""
+    own: Tree
+    """What each client gets by itself, with a leading client axis."""
+    memory: list[Tree]
+    draws: Draws
+    cohort: Cohort
+    knobs: Knobs
+
+
+class Collected(NamedTuple):
+    """What clients sent and kept, folded; for clients that stand beside each other in the cohort."""
+
+    mean: Tree
+    total: Tree
+    pools: dict[str, list[Pool]]
+    memory: list[Tree]
+    losses: list[Tensor]
+    sent: list[NDArray[np.int64]]
+    size: dict[str, int]
+    """Bytes by item."""
+
+    def and_then(self, other: Collected) -> Collected:
+        """Together with the clients that come next."""
+        size = dict(self.size)
+        count(size, other.size)
+        return Collected(
+            tree.add(self.mean, other.mean),
+            tree.add(self.total, other.total),
+            {name: pools + other.pools[name] for name, pools in self.pools.items()},
+            self.memory + other.memory,
+            self.losses + other.losses,
+            self.sent + other.sent,
+            size,
+        )
 
 
 @dataclass(frozen=True)
 class LocalTransport:
     """Runs a method's client functions for a cohort.
 
-    `vmap` runs all clients of a chunk at once (`torch.func.vmap` over the pure client functions); `loop`
-    runs one after another and is what `vmap` is tested against.
+    `vmap` runs all clients of a chunk at once (`torch.func.vmap` over the pure client functions), `streams`
+    each on a stream of its own (CUDA), `loop` one after another; `auto` is `vmap` on a CPU and what was
+    measured to be fastest on a GPU. `loop` is what the others are tested against.
     """
 
-    mode: Literal["vmap", "loop"] = "vmap"
+    mode: Mode = "auto"
     chunk: int = 256
     """At most so many clients at once, which bounds the memory of large cohorts."""
-    record_after: int = 50
-    """Local steps after which the vectorised step is recorded and replayed without Python in between."""
-    steps: dict[Method, Replay] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """The vectorised steps of the methods that were run."""
+    compile: bool | None = None
+    """Compile the local steps; None: where a run is long enough to be worth it."""
+    record: bool | None = None
+    """Record vectorised steps and replay them without Python in between; None: in all but short runs."""
+    expected: int = 0
+    """Local steps of the whole run."""
+    parts: int = 1
+    """Parts (1, 2 or 4) that every cohort is computed in, however many processes compute them."""
+    executions: dict[Method, Execution] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Of the methods that were run."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Recordings are made anew where a transport is unpickled."""
-        return type(self), (self.mode, self.chunk, self.record_after)
+        return type(self), (self.mode, self.chunk, self.compile, self.expected, self.parts)
+
+    def bind(self, expected: int) -> LocalTransport:
+        """The transport for a run of so many local steps."""
+        return replace(self, expected=expected)
 
     def exchange(
         self,
@@ -70,89 +126,98 @@ class LocalTransport:
         m = len(cohort.clients)
         ledger.down({name: size * m for name, size in sizes(down).items()}, m)
         ledger.down(sizes(own), 0)
-
-        size = self.chunk if self.mode == "vmap" else 1
-        mean: Tree = {}
-        total: Tree = {}
-        sent: list[NDArray[np.int64]] = []
-        pools: dict[str, list[Pool]] = {}
-        kept: list[Tree] = []
-        losses: list[Tensor] = []
-        for first in range(0, m, size):
-            part = slice(first, min(first + size, m))
-            upload, new, outs = self._clients(method, down, own, memory[part], draws, part, knobs)
-            sent.append(_record(ledger, upload, part.stop - part.start))
-            mean = _folded(mean, upload.mean, cohort.weight[part])
-            total = _folded(total, upload.sum, cohort.omega[part])
-            for name, rows in upload.gather.items():
-                pools.setdefault(name, []).append(_kept(rows, first))
-            here = range(part.stop - part.start)
-            kept += [tree.map_state(torch.clone, tree.unstack(new, i)) if new else {} for i in here]
-            losses.append(outs["loss"].mean(dim=1))
+        found = self._everybody(Exchange(method, down, own, memory, draws, cohort, knobs), m)
+        ledger.up(found.size, m)
         gather = {
-            name: Pool(torch.cat([p.values for p in parts]), torch.cat([p.owner for p in parts]))
-            for name, parts in pools.items()
+            name: Pool(torch.cat([p.values for p in pools]), torch.cat([p.owner for p in pools]))
+            for name, pools in found.pools.items()
         }
-        aggregate = Aggregate(mean, gather, total)
-        return Carried(aggregate, kept, float(torch.cat(losses).mean()), np.concatenate(sent))
+        aggregate = Aggregate(found.mean, gather, found.total)
+        loss = torch.cat(found.losses).mean()
+        return Carried(aggregate, found.memory, loss, np.concatenate(found.sent))
 
-    def _clients(
-        self,
-        method: Method,
-        down: Any,
-        own: Tree,
-        memory: list[Tree],
-        draws: Draws,
-        part: slice,
-        knobs: Knobs,
-    ) -> tuple[Upload, Tree, Tree]:
-        """Init, I steps and finish for a chunk of clients; results have a leading client axis."""
-        over = _vmap if self.mode == "vmap" else _single
-        own = {name: value[part] for name, value in own.items()}
-        stacked = tree.stack(memory) if memory[0] else {}
-        each = torch.arange(part.stop - part.start)  # something with a client axis, whatever else there is
-        local = over(lambda _, d, o, c: method.client_init(d, o, c), (0, None, 0, 0))(
-            each, down, own, stacked
+    def _everybody(self, what: Exchange, clients: int) -> Collected:
+        """What the clients of the cohort send."""
+        return self._collected(what, 0, clients, 0)
+
+    def _collected(self, what: Exchange, first: int, last: int, depth: int) -> Collected:
+        """What the clients first…last send, at most `chunk` of them at once."""
+        most = 1 if self.mode == "loop" or 2**depth < self.parts else self.chunk
+        if last - first <= most:
+            return self._clients(what, slice(first, last), depth)
+        middle = (first + last) // 2
+        before = self._collected(what, first, middle, depth + 1)
+        return before.and_then(self._collected(what, middle, last, depth + 1))
+
+    def _clients(self, what: Exchange, part: slice, depth: int) -> Collected:
+        """Init, I steps and finish for a chunk of clients; everything has a leading client axis."""
+        method, knobs, clients = what.method, what.knobs, part.stop - part.start
+        own = {name: value[part] for name, value in what.own.items()}
+        memory = what.memory[part]
+        known = tree.stack(memory) if memory[0] else {}
+        each = torch.arange(clients)  # something with a client axis, whatever else there is
+        over = single if self.mode == "loop" else torch.func.vmap
+        init = over(lambda _, d, o, c: method.client_init(d, o, c), in_dims=(0, None, 0, 0))
+        local = init(each, what.down, own, known)
+        weight, omega = (
+            tree.placed(each[part], knobs.eta, knobs.eta.dtype)
+            for each in (what.cohort.weight, what.cohort.omega)
         )
-        step = self._step(method) if self.mode == "vmap" else _single(method.client_step, (0, 0, None))
-        outs: list[Tree] = []
-        for t in range(knobs.steps):
-            local, out = step(local, draws.step(t, part), knobs.eta)
-            outs.append(out)
-        stacked_outs = {name: torch.stack([out[name] for out in outs], dim=1) for name in outs[0]}
-        finish = over(lambda d, l, c, o: method.client_finish(d, l, c, o, knobs), (None, 0, 0, 0))
-        upload, new = finish(down, local, stacked, stacked_outs)
-        return upload, new, stacked_outs
+        draws = what.draws.part(part)
+        local, outs = self._execution(method, knobs).run(local, draws, knobs.eta, knobs.steps)
+        finish = over(lambda d, l, c, o: method.client_finish(d, l, c, o, knobs), in_dims=(None, 0, 0, 0))
+        upload, new = finish(what.down, local, known, outs)
+        size, sent = _sizes(upload, clients)
+        return Collected(
+            _folded(upload.mean, weight, depth),
+            _folded(upload.sum, omega, depth),
+            {name: [_kept(rows, part.start)] for name, rows in upload.gather.items()},
+            [tree.map_state(torch.clone, tree.unstack(new, i)) if new else {} for i in range(clients)],
+            [outs["loss"].mean(dim=1)],
+            [sent],
+            size,
+        )
 
-    def _step(self, method: Method) -> Replay:
-        if method not in self.steps:
-            self.steps[method] = Replay(_vmap(method.client_step, (0, 0, None)), self.record_after)
-        return self.steps[method]
+    def _execution(self, method: Method, knobs: Knobs) -> Execution:
+        if method not in self.executions:
+            self.executions[method] = self._executed(method, knobs.eta.device)
+        return self.executions[method]
+
+    def _executed(self, method: Method, device: torch.device) -> Execution:
+        if self.mode == "loop":
+            return Written(method)
+        effort = Effort(self.compile, self.record, self.expected)
+        if device.type == "cuda":
+            from fedauc.transports.cuda import Captured
+
+            return Captured(method, None if self.mode == "auto" else self.mode, effort)
+        if self.mode == "streams":
+            raise InputError("train.mode=streams needs a CUDA device; on a CPU choose vmap or loop.")
+        return Replay(method, effort)
 
 
-def _vmap(fn: Callable[..., Any], dims: tuple[int | None, ...]) -> Callable[..., Any]:
-    return torch.func.vmap(fn, in_dims=dims)
+def _folded(values: Tree, weight: Tensor, depth: int) -> Tree:
+    """Σ_m weight_m · values_m over the client axis, name by name."""
+    if not weight.is_cuda or not values:
+        return {name: _summed(value, weight, depth) for name, value in values.items()}
+    # On a GPU one long sum instead of many short ones, each of which would have to be launched.
+    shapes = {name: value.shape[1:] for name, value in values.items()}
+    summed = _summed(torch.cat([v.reshape(len(v), -1) for v in values.values()], dim=1), weight, depth)
+    parts = summed.split([shape.numel() for shape in shapes.values()])
+    return {name: part.view(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
 
 
-def _single(fn: Callable[..., Any], dims: tuple[int | None, ...]) -> Callable[..., Any]:
-    """The same contract as `_vmap` for a chunk of one client, without vectorising."""
+def _summed(values: Tensor, weight: Tensor, depth: int) -> Tensor:
+    """Σ_m weight_m · values_m.
 
-    def run(*args: Any) -> Any:
-        one = [
-            arg if dim is None else tree_map(lambda v: v[0], arg) for arg, dim in zip(args, dims, strict=True)
-        ]
-        return tree_map(lambda v: v[None], fn(*one))
-
-    return run
-
-
-def _folded(total: Tree, stacked: Tree, weight: NDArray[np.float64]) -> Tree:
-    """total + Σ_m weight_m · upload_m over the client axis."""
-    partial: Tree = {}
-    for name, value in stacked.items():
-        w = torch.as_tensor(weight, dtype=value.dtype, device=value.device)
-        partial[name] = torch.tensordot(w, value, dims=1)
-    return tree.add(total, partial) if total else partial
+    Sums of floats depend on the order. A cohort is therefore halved in the same places whether its clients
+    are on one machine or split over two or four, and the halves' sums are added.
+    """
+    if depth < FOLDS and len(values) > 1:
+        middle = len(values) // 2
+        before = _summed(values[:middle], weight[:middle], depth + 1)
+        return before + _summed(values[middle:], weight[middle:], depth + 1)
+    return torch.tensordot(weight, values, dims=1)
 
 
 def _kept(rows: Gathered, first: int) -> Pool:
@@ -161,9 +226,9 @@ def _kept(rows: Gathered, first: int) -> Pool:
     return Pool(rows.values[rows.keep], owner[rows.keep])
 
 
-def _record(ledger: Ledger, upload: Upload, clients: int) -> NDArray[np.int64]:
-    """Count a chunk's uploads: all of `mean` and `sum`, and of `gather` the rows that are kept; returns the
-    bytes that each client sent."""
+def _sizes(upload: Upload, clients: int) -> tuple[dict[str, int], NDArray[np.int64]]:
+    """Bytes of the uploads by item, and by client: all of `mean` and `sum`, and of `gather` the rows that are
+    kept."""
     size = parts(upload.mean, "model") | parts(upload.sum, "control")
     each = np.full(clients, sum(size.values()) // clients, dtype=np.int64)
     for name, rows in upload.gather.items():
@@ -171,5 +236,4 @@ def _record(ledger: Ledger, upload: Upload, clients: int) -> NDArray[np.int64]:
         own = rows.keep.sum(dim=1).numpy(force=True) * per_row
         size[name] = int(own.sum())
         each += own
-    ledger.up(size, clients)
-    return each
+    return size, each

@@ -1,0 +1,141 @@
+"""How the I local steps of some clients are carried out.
+
+    Written    a single client, as the method is written: what the others are tested against
+    Replay     all clients at once (`vmap`), recorded after a while, or compiled
+    Captured   all clients in one CUDA graph (`transports.cuda`)
+
+Each takes the clients' states with a leading client axis and gives them back after I steps, together with
+what the steps returned besides, [M, I, …].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedauc.core.method import Batch, Method
+from fedauc.core.tree import Tree
+from fedauc.data.federated import Draws
+from fedauc.transports.step import Flat, Step, compiled, recorded
+
+RECORDED = 50
+"""Local steps of a run from which on they are recorded."""
+WORTH = 30.0
+"""Estimated seconds of a run's local steps from which on they are compiled."""
+MOST = 1e11
+"""Operations of the largest step; fewer steps than would take `WORTH` with it need not be looked at."""
+
+
+class Execution(Protocol):
+    """Runs I local steps of some clients."""
+
+    def run(self, local: Any, draws: Draws, eta: Tensor, steps: int) -> tuple[Any, Tree]:
+        """The states after `steps` steps, and the steps' outs [M, I, …]."""
+
+
+class Effort(NamedTuple):
+    """What is done to make steps fast before the first one is taken.
+
+    It depends on the run alone and on no clock, so that an interrupted run goes on with the same bits.
+    """
+
+    compile: bool | None
+    """Whether steps are compiled, which takes some seconds; None: where a run is long enough."""
+    record: bool | None
+    """Whether they are recorded, which takes about as long as a few of them; None: in all but short runs."""
+    steps: int
+    """Local steps of the whole run, of all clients at once."""
+
+    @property
+    def records(self) -> bool:
+        return self.steps >= RECORDED if self.record is None else self.record
+
+    def compiles(self, fn: Flat, flat: Sequence[Tensor]) -> bool:
+        """Whether fn(*flat), a step of all clients, is compiled."""
+        if self.compile is not None:
+            return self.compile
+        overhead, rate = (1e-4, 1e14) if flat[0].is_cuda else (3e-4, 5e10)  # of a step; operations a second
+        if self.steps * overhead >= WORTH:
+            return True
+        if self.steps * (overhead + MOST / rate) < WORTH:
+            return False
+        with FlopCounterMode(display=False) as counter:
+            fn(*flat)
+        return self.steps * (overhead + counter.get_total_flops() / rate) >= WORTH
+
+
+def single(fn: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Callable[..., Any]:
+    """The same contract as `torch.func.vmap` for one client, without vectorising."""
+
+    def run(*args: Any) -> Any:
+        one = [
+            arg if dim is None else tree_map(lambda v: v[0], arg)
+            for arg, dim in zip(args, in_dims, strict=True)
+        ]
+        return tree_map(lambda v: v[None], fn(*one))
+
+    return run
+
+
+class Written:
+    """A single client, as the method is written."""
+
+    def __init__(self, method: Method) -> None:
+        self.step = single(method.client_step, (0, 0, None))
+
+    def run(self, local: Any, draws: Draws, eta: Tensor, steps: int) -> tuple[Any, Tree]:
+        outs = []
+        for t in range(steps):
+            local, out = self.step(local, draws.step(t), eta)
+            outs.append(out)
+        return local, {name: torch.stack([out[name] for out in outs], dim=1) for name in outs[0]}
+
+
+class Replay:
+    """All clients at once: as it is written in a short run, otherwise recorded or compiled."""
+
+    def __init__(self, method: Method, effort: Effort) -> None:
+        self.fn = torch.func.vmap(method.client_step, in_dims=(0, 0, None))
+        self.effort = effort
+        self.ways: dict[Any, Way] = {}
+
+    def run(self, local: Any, draws: Draws, eta: Tensor, steps: int) -> tuple[Any, Tree]:
+        values, structure = tree_flatten(local)
+        state = [value.clone(memory_format=torch.contiguous_format) for value in values]
+        rest = [*draws.step(0), eta]
+        key = (structure, *((v.shape, v.dtype, v.device) for v in (*state, *rest)), torch.get_num_threads())
+        if key not in self.ways:
+            self.ways[key] = Way(Step(self.fn, structure), state, rest, self.effort)
+        way = self.ways[key]
+        outs: list[list[Tensor]] = []
+        for t in range(steps):
+            state, out = way.advance(state, draws.step(t), eta)
+            outs.append(out)
+        each = (torch.stack(values, dim=1) for values in zip(*outs, strict=True))
+        return tree_unflatten(state, structure), dict(zip(way.step.outs, each, strict=True))
+
+
+class Way:
+    """How steps with states and batches of one shape are taken."""
+
+    def __init__(self, step: Step, state: list[Tensor], rest: list[Tensor], effort: Effort) -> None:
+        self.step = step
+        self.in_place: Flat | None = None
+        """Writes over the state."""
+        if effort.compiles(step, [*state, *rest]):
+            self.in_place = compiled(step.in_place, state, *rest)
+        if self.in_place is None and effort.records:
+            self.in_place = recorded(step.in_place, state, *rest)
+
+    def advance(self, state: list[Tensor], batch: Batch, eta: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """The new state, and what else the step returns."""
+        if self.in_place is not None:
+            with torch.no_grad():
+                return state, self.in_place(*state, *batch, eta)
+        values = self.step(*state, *batch, eta)
+        return values[: len(state)], values[len(state) :]
