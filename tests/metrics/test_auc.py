@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,12 +15,16 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from fedauc.metrics import UndefinedAUC, auc, average_precision, partial_auc, roc_points
 
+module = importlib.import_module("fedauc.metrics.auc")  # the package's name `auc` is the function
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
 TOLERANCE = 1e-12
 
 coarse = st.integers(-4, 4).map(lambda k: k / 4)  # many ties
 fine = st.floats(-1e6, 1e6, width=32)
 special = st.sampled_from([0.0, -0.0, 1.0, float(np.nextafter(np.float32(1), np.float32(2))), 1e-40])
+extreme = st.sampled_from([0.0, 1e-45, 3e-45, 1.2e-38, 1e-20, 1.0, 2.0, 3e38, float("inf")]).flatmap(
+    lambda value: st.sampled_from([value, -value])
+)
 
 
 @st.composite
@@ -48,9 +54,64 @@ def test_auc_is_sklearns(data: Rows) -> None:
 @given(rows())
 def test_auc_is_the_pair_count_exactly(data: Rows) -> None:
     scores, labels, _ = data
+    assert auc(scores, labels) == by_pairs(scores, labels)
+
+
+def by_pairs(scores: np.ndarray, labels: np.ndarray) -> float:
+    """The definition, pair by pair."""
     high, low = scores[labels == 1][:, None], scores[labels == 0][None, :]
     twice = 2 * int((high > low).sum()) + int((high == low).sum())
-    assert auc(scores, labels) == twice / (2 * high.size * low.size)
+    return twice / (2 * high.size * low.size)
+
+
+@settings(deadline=None)
+@given(st.one_of(rows(values=extreme), rows()), st.sampled_from([1, 2, 5, 2**16]))
+def test_every_way_of_counting_is_the_pair_count_exactly(data: Rows, block: int) -> None:
+    scores, labels, _ = data
+    scores = scores.astype(np.float32)
+    expected = by_pairs(scores, labels)
+    with mock.patch.object(module, "BLOCK", block):  # runs of equal scores end in another block
+        assert auc(scores, labels) == expected
+        assert auc(np.repeat(scores, 3)[::3], labels) == expected
+        with mock.patch.object(module, "RARE", 1.0):  # the smaller class among all
+            assert auc(scores, labels) == expected
+            assert auc(scores.astype(np.float64), labels) == expected
+    assert auc(scores.astype(np.float64), labels) == expected
+    assert auc(torch.tensor(scores), labels) == expected
+    ranks = np.unique(scores, return_inverse=True)[1]  # scikit-learn takes no infinities
+    assert expected == pytest.approx(roc_auc_score(labels, ranks), abs=TOLERANCE)
+
+
+@settings(deadline=None)
+@given(rows(values=st.integers(-128, 127)), st.sampled_from(["i1", "i2", "i4", "i8", "u1", "u8", "?", "f2"]))
+def test_scores_of_any_type(data: Rows, dtype: str) -> None:
+    scores, labels, _ = data
+    scores = scores.astype(np.int64).astype(dtype)
+    expected = by_pairs(scores, labels)
+    assert auc(scores, labels) == expected
+    assert auc(torch.tensor(scores), torch.tensor(labels)) == expected
+    assert expected == pytest.approx(roc_auc_score(labels, scores), abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.1, 0.01, 0.0003])
+@pytest.mark.parametrize("decimals", [None, 5, 2, 0])
+@pytest.mark.parametrize("probabilities", [False, True])
+def test_many_rows(share: float, decimals: int | None, probabilities: bool) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.random(150_000) < share
+    scores = (rng.standard_normal(labels.size) + labels).astype(np.float32)
+    scores = 1 / (1 + np.exp(-scores)) if probabilities else scores
+    scores = scores if decimals is None else scores.round(decimals)
+    area = auc(scores, labels)
+    assert area == pytest.approx(roc_auc_score(labels, scores), abs=TOLERANCE)
+    assert area == auc(scores.astype(np.float64), labels)  # counted another way
+    assert area == auc(-scores, ~labels)
+
+
+def test_scores_are_not_changed() -> None:
+    scores = np.array([-1.5, 0.0, 2.0, -0.0], dtype=np.float32)
+    auc(scores, [0, 1, 1, 0])
+    assert scores.tobytes() == np.array([-1.5, 0.0, 2.0, -0.0], dtype=np.float32).tobytes()
 
 
 @settings(deadline=None)
@@ -152,6 +213,26 @@ def test_tensors_lists_and_columns(data: Rows) -> None:
 def test_tensors_on_a_gpu() -> None:
     scores, labels = torch.tensor([0.1, 0.4, 0.35, 0.8]), torch.tensor([0, 0, 1, 1])
     assert auc(scores.cuda(), labels.cuda()) == 0.75
+    rng = np.random.default_rng(0)
+    for decimals in (7, 2, 0):
+        for share in (0.5, 0.01):
+            y = rng.random(100_000) < share
+            s = rng.standard_normal(y.size).astype(np.float32).round(decimals) * np.float32(1e-3)
+            s[:3] = 0.0, -0.0, np.inf
+            expected = auc(s, y)
+            for same in (y, torch.tensor(y).cuda(), torch.tensor(y).long().cuda()[:, None]):
+                assert auc(torch.tensor(s).cuda(), same) == expected
+            assert auc(torch.tensor(s).cuda().double()[:, None], y) == expected
+    with pytest.raises(ValueError, match="1 of the 2 scores are NaN"):
+        auc(torch.tensor([0.1, float("nan")]).cuda(), [0, 1])
+    with pytest.raises(ValueError, match="one of them is 2"):
+        auc(scores.cuda(), torch.tensor([0, 1, 2, 1]).cuda())
+    with pytest.raises(ValueError, match="4 scores but 3 labels"):
+        auc(scores.cuda(), torch.tensor([0, 1, 1]).cuda())
+    with pytest.raises(ValueError, match="shape"):
+        auc(scores.cuda().reshape(2, 2), labels.cuda())
+    with pytest.raises(UndefinedAUC, match="only one class"):
+        auc(scores.cuda(), torch.ones(4).cuda())
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 from scipy.stats import rankdata
 
-from fedauc.metrics import UndefinedAUC, auc, auc_interval, delong, delong_test
+from fedauc.metrics import UndefinedAUC, auc, auc_interval, delong, delong_difference, delong_test, intervals
 
 score = st.one_of(st.integers(-3, 3).map(float), st.floats(-10, 10))
 
@@ -73,6 +75,43 @@ def test_components_are_differences_of_midranks() -> None:
     v01 = 1 - (rankdata(scores)[~labels] - rankdata(y)) / m
     expected = v10.var(ddof=1) / m + v01.var(ddof=1) / n
     assert delong(scores, labels) == pytest.approx((v10.mean(), expected), rel=1e-12)
+
+
+@settings(deadline=None)
+@given(
+    paired(fewest=1),
+    st.sampled_from([np.float32, np.float64, np.int64]),
+    st.sampled_from([1, 3, 2**16]),
+)
+def test_components_by_rows_are_those_by_classes(
+    data: tuple[np.ndarray, np.ndarray, np.ndarray], dtype: type, block: int
+) -> None:
+    scores, _, labels = data
+    scores = np.append(scores, [0.0, -0.0]).astype(dtype)
+    labels = np.append(labels, [0, 1])
+    expected = intervals._components(scores[labels == 1], scores[labels == 0])
+    with mock.patch.object(importlib.import_module("fedauc.metrics.auc"), "BLOCK", block):
+        found = intervals._row_components(scores, labels)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_difference_of_many_rows_is_that_of_its_definition() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.random(70_000) < 0.01
+    a = (rng.standard_normal(labels.size) + labels).astype(np.float32)
+    b = (a + rng.standard_normal(labels.size)).astype(np.float32).round(2)
+    difference, variance = delong_difference(a, b, labels)
+    assert difference == pytest.approx(auc(a, labels) - auc(b, labels), abs=1e-15)
+    ten, one = (
+        u - v
+        for u, v in zip(
+            intervals._components(a[labels], a[~labels]),
+            intervals._components(b[labels], b[~labels]),
+            strict=True,
+        )
+    )
+    assert variance == intervals._variance(ten, one)
 
 
 @settings(deadline=None)

@@ -26,11 +26,13 @@ from fedauc.experiments.settings import Statistics
 from fedauc.methods.base import of, under
 from fedauc.methods.local_statistics import OWN_STATISTICS
 from fedauc.models import Model
+from fedauc.models.model import DEEP
 
 ROWS = 64
 """Rows of a client's batch when statistics are computed anew."""
 MOST = 256
 """So many clients at most are asked for it."""
+CHUNK = 2048
 
 
 def output(fed: Federation, model: Model, state: RunState, statistics: Statistics) -> tuple[Tree, Ledger]:
@@ -50,15 +52,21 @@ def output(fed: Federation, model: Model, state: RunState, statistics: Statistic
 
 def scores(model: Model, z: Tree, part: Part) -> NDArray[np.float32]:
     """Logits of rows, each with its client's statistics where there are such."""
-    found = model.scores(z, part.x).numpy(force=True)
+    found = model.scores(z, part.x, _chunk(model, part)).numpy(force=True)
     if part.client is None:
         return found
     for client in sorted({int(name.split("/")[1]) for name in z if name.startswith("clients/")}):
         rows = np.flatnonzero(part.client == client)
         if len(rows):
             own = z | of(f"clients/{client}", z)
-            found[rows] = model.scores(own, part.x[torch.from_numpy(rows)]).numpy(force=True)
+            x = part.x[torch.from_numpy(rows)]
+            found[rows] = model.scores(own, x, _chunk(model, part)).numpy(force=True)
     return found
+
+
+def _chunk(model: Model, part: Part) -> int | None:
+    """Rows that are scored at once: on a CPU few enough that what the layers compute stays in the cache."""
+    return None if part.x.is_cuda or len(model.parameters) > DEEP else CHUNK
 
 
 def _recalibrated(fed: Federation, model: Model, state: RunState) -> tuple[Tree, Ledger]:
@@ -69,7 +77,7 @@ def _recalibrated(fed: Federation, model: Model, state: RunState) -> tuple[Tree,
     seed = rng.derived(fed.seed, rng.STATISTICS)
     draws = Draws(fed.data, cohort, "natural", 1, ROWS, seed, state.round)
     sizes = np.minimum(fed.data.counts[clients].sum(axis=1), ROWS)
-    batches = (fed.data.gather(draws.rows[i, 0, :size])[0] for i, size in enumerate(sizes))
+    batches = (fed.data.gather(draws.index[0, i, :size])[0] for i, size in enumerate(sizes))
     z = models.recalibrated(model, state.averaged.z, batches)
     ledger = state.ledger.copy()
     statistics = tree.nbytes({name: z[name] for name in model.statistics})

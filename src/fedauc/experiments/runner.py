@@ -8,6 +8,7 @@ RUN/checkpoint.safetensors  while the run goes on: `resume` continues from it, b
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -16,8 +17,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -32,18 +34,20 @@ from fedauc.errors import InputError
 from fedauc.experiments import outputs, start
 from fedauc.experiments.calibration import Calibration
 from fedauc.experiments.config import Config
+from fedauc.experiments.evaluation import Beside, Validated, validated
 from fedauc.experiments.prepare import Part, Prepared, prepare
-from fedauc.experiments.selection import Candidate, Selection, first
+from fedauc.experiments.selection import Candidate, Selection
 from fedauc.methods.base import of
 from fedauc.models import Model
 from fedauc.report import write_report
+from fedauc.transports import ranks
 from fedauc.version import installed
 
 SMALL = 20_000  # parameters up to which a second thread costs more than it brings
 
 
 class Watch(Protocol):
-    """Whoever shows how a run goes on."""
+    """Whoever shows how a run goes on; `round` may be called from another thread, in order."""
 
     def begin(self, title: str, rounds: int, done: int) -> None: ...
 
@@ -88,7 +92,30 @@ def run(
     prepared: Prepared | None = None,
     watch: Watch | None = None,
 ) -> dict[str, Any]:
-    """Train one configuration into the folder `out`; returns the content of its result.json."""
+    """Train one configuration into the folder `out`; returns the content of its result.json.
+
+    Where several processes train together, the first one reads and writes the folder.
+    """
+    here = ranks.here()
+    if (done := here.told(lambda: _done(config, out, resume))) is not None:
+        return done
+    prepared = prepared if prepared is not None else prepare(config.data, config.seed, config.device)
+    fresh, params, fed = _built(config, prepared)  # what cannot work fails before anything is written
+    begin(fed, params)
+    if config.train.init_from is not None:
+        here.told(lambda: _from_file(config, prepared, fresh, params))
+    if config.train.warmup is not None:
+        _, first_params, first = _built(config.before(), prepared)
+        begin(first, first_params)
+    if here.first:
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / "config.json", config.as_dict())
+    trained = train(config, prepared, out=out, watch=watch)
+    return here.told(lambda: _written(trained, out))
+
+
+def _done(config: Config, out: Path, resume: bool) -> dict[str, Any] | None:
+    """The result of a folder that holds a finished run; a run that is not this one is an error."""
     if (out / "result.json").exists():
         if not resume:
             raise InputError(
@@ -103,18 +130,12 @@ def run(
         )
     if started:
         _same_config(out, config)
-    prepared = prepared if prepared is not None else prepare(config.data, config.seed, config.device)
-    fresh, params, fed = _built(config, prepared)  # what cannot work fails before anything is written
-    begin(fed, params)
-    if config.train.init_from is not None:
-        _from_file(config, prepared, fresh, params)
-    if config.train.warmup is not None:
-        _, first_params, first = _built(config.before(), prepared)
-        begin(first, first_params)
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "config.json", config.as_dict())
-    trained = train(config, prepared, out=out, watch=watch)
-    result = summarise(trained)
+    return None
+
+
+def _written(trained: Trained, out: Path) -> dict[str, Any]:
+    """Write what came out; returns the content of result.json."""
+    config, prepared, result = trained.config, trained.prepared, summarise(trained)
     model = trained.model.params(trained.best.z)
     shape = {"shape": list(prepared.shape), "model": dict(config.as_dict()["model"])}
     checkpoint.write_tensors(
@@ -132,7 +153,7 @@ def train(
     config: Config, prepared: Prepared, *, out: Path | None = None, watch: Watch | None = None
 ) -> Trained:
     """The loop with validation and, given a folder, checkpoints and metrics.jsonl."""
-    watch = watch or Silent()
+    watch, here = watch or Silent(), ranks.here()
     model, params, fed = _built(config, prepared)
     params, earlier, before = _start(config, prepared, model, params, out, watch)
     state = begin(fed, params)
@@ -140,42 +161,71 @@ def train(
     state.ledger.down({"setup: preprocessing": prepared.setup_down}, 0)
     state.ledger.include("warm-up", earlier)
     selection: Selection | None = None
+    evaluator = copy.deepcopy(model)  # a model is called by one thread at a time
+    threads = config.train.threads or _serving(params)
     saved = out / "checkpoint.safetensors" if out is not None else None
-    if saved is not None and saved.exists():
-        state, flat, extra = checkpoint.load_state(saved, state, config.device)
+    found = here.told(lambda: checkpoint.read_tensors(saved) if saved and saved.exists() else None)
+    if saved is not None and found is not None:
+        state, flat, extra = checkpoint.restored(saved, *found, state, config.device)
         peak, choice = (Candidate(of(name, flat), *extra[name]) for name in ("peak", "choice"))
-        selection = Selection(peak, outputs.scores(model, peak.z, prepared.valid), choice)
+        with _threads(threads):
+            selection = Selection(peak, outputs.scores(model, peak.z, prepared.valid), choice)
         before = extra["seconds"]
     every = config.train.eval_every or fed.roster.cycle_length
     began = time.monotonic()
     watch.begin(f"{config.method} · seed {config.seed}", fed.rounds, state.round)
+
+    def end(record: RoundRecord, ledger: Ledger, seconds: float) -> None:
+        log.write(record, None, ledger, seconds)
+        watch.round(record, None, ledger.total_up + ledger.total_down)
+
+    def validate(record: RoundRecord, state: RunState, z: Tree, seconds: float) -> None:
+        nonlocal selection
+        if not here.first:  # the choice of the model, and with it the folder, is the first one's affair
+            return
+        selection, score = validated(evaluator, z, state.round, prepared.valid, config, selection)
+        log.write(record, score, state.ledger, seconds)
+        watch.round(record, score.auc, state.ledger.total_up + state.ledger.total_down)
+        if saved is not None:
+            log.flush()
+            _save(saved, state, selection, seconds)
+
     try:
-        with _threads(config, params), _MetricsFile(out, state.round) as log:
+        with (
+            _threads(threads),
+            _MetricsFile(out if here.first else None, state.round) as log,
+            Beside(config.device, threads) as beside,
+        ):
             while state.round < fed.rounds:
                 state, record = advance(fed, state)
                 seconds = before + time.monotonic() - began
-                score = None
                 if record.round % every == 0 or record.round == fed.rounds:
                     z, ledger = outputs.output(fed, model, state, config.train.statistics)
                     state = state._replace(ledger=ledger)
-                    selection, score = _validated(model, z, state.round, prepared.valid, config, selection)
-                log.write(record, score, state, seconds)
-                watch.round(record, score and score.auc, state.ledger.total_up + state.ledger.total_down)
-                if saved is not None and selection is not None and score is not None:
-                    log.flush()
-                    _save(saved, state, selection, seconds)
+                    beside.do(partial(validate, record, state, z, seconds), large=True)
+                else:
+                    beside.do(partial(end, record, state.ledger, seconds), large=False)
     finally:
         watch.end()
     seconds = before + time.monotonic() - began
-    assert selection is not None, "the last round is always validated"
-    best = selection.choice
-    calibration = Calibration.fit(outputs.scores(model, best.z, prepared.valid), prepared.valid.y)
+
+    def chosen() -> tuple[Candidate, Calibration]:
+        assert selection is not None, "the last round is always validated"
+        best = selection.choice
+        return best, Calibration.fit(outputs.scores(model, best.z, prepared.valid), prepared.valid.y)
+
+    best, calibration = here.told(chosen, config.device)
     return Trained(config, prepared, fed, model, best, state, seconds, calibration)
 
 
 def _built(config: Config, prepared: Prepared) -> tuple[Model, Tree, Federation]:
-    """The model, its start values and the federation."""
-    model, params = models.init(config.component("model"), prepared.shape, config.seed, config.device)
+    """The model, its start values and the federation; all processes must have come to the same."""
+    here = ranks.here()
+    here.agree("settings", json.dumps(config.as_dict()).encode())
+    here.agree("training rows", prepared.train.counts, prepared.train.order)
+    model, params = models.init(
+        config.component("model"), prepared.shape, config.seed, config.device, config.train.precision
+    )
     if config.train.statistics != "averaged" and not model.statistics:
         raise InputError(
             f"train.statistics={config.train.statistics}: this model has no running statistics; only a resnet"
@@ -199,9 +249,10 @@ def _start(
     config: Config, prepared: Prepared, model: Model, params: Tree, out: Path | None, watch: Watch
 ) -> tuple[Tree, Ledger, float]:
     """The parameters to start from, and what it took to get them: traffic and seconds."""
-    settings = config.train
+    settings, here = config.train, ranks.here()
     if settings.init_from is not None:
-        return _from_file(config, prepared, model, params), Ledger(), 0.0
+        taken = here.told(lambda: _from_file(config, prepared, model, params), config.device)
+        return taken, Ledger(), 0.0
     if settings.warmup is None:
         return params, Ledger(), 0.0
     first = config.before()
@@ -210,7 +261,7 @@ def _start(
         taken = start.taken_over(trained.best.z, model, params, settings.head, "memory")
         return taken, trained.state.ledger, trained.seconds
     result = run(first, out / "warmup", resume=True, prepared=prepared, watch=watch)
-    taken = start.from_file(out / "warmup", model, params, settings.head)
+    taken = here.told(lambda: start.from_file(out / "warmup", model, params, settings.head), config.device)
     return taken, Ledger.from_dict(result["ledger"]), float(result["seconds"])
 
 
@@ -314,30 +365,6 @@ def _same_config(out: Path, config: Config) -> None:
         )
 
 
-class Validated(NamedTuple):
-    """How good the current output is on the validation rows."""
-
-    auc: float
-    worst_accuracy: float | None
-    """Of the client whose rows are classified worst (positive where the score is above 0)."""
-
-
-def _validated(
-    model: Model, z: Tree, round: int, valid: Part, config: Config, selection: Selection | None
-) -> tuple[Selection, Validated]:
-    """The selection with the current output taken in, and how good it is."""
-    scores = outputs.scores(model, z, valid)
-    if not np.isfinite(scores).all():
-        eta = config.sections["schedule"]["eta"]
-        raise InputError(
-            f"The model of {config.method} is no longer finite after round {round}: the step size"
-            f" schedule.eta={eta} is too large for these data; try a third of it."
-        )
-    now = Candidate(z, metrics.auc(scores, valid.y), round)
-    selection = first(now, scores) if selection is None else selection.after(now, scores, valid.y)
-    return selection, Validated(now.auc, metrics.worst_accuracy(scores > 0, valid.y, valid.client))
-
-
 def _save(path: Path, state: RunState, selection: Selection, seconds: float) -> None:
     kept = {"peak": selection.peak, "choice": selection.choice}
     extra = {name: [candidate.auc, candidate.round] for name, candidate in kept.items()}
@@ -361,12 +388,16 @@ def _per_client(prepared: Prepared, scores: NDArray[np.float32]) -> list[dict[st
     return rows
 
 
+def _serving(params: Tree) -> int:
+    """As many CPU threads as serve training this model."""
+    return 1 if sum(value.numel() for value in params.values()) <= SMALL else torch.get_num_threads()
+
+
 @contextmanager
-def _threads(config: Config, params: Tree) -> Iterator[None]:
-    """As many CPU threads as serve this model; what was set before comes back."""
+def _threads(count: int) -> Iterator[None]:
+    """So many CPU threads; what was set before comes back."""
     before = torch.get_num_threads()
-    size = sum(value.numel() for value in params.values())
-    torch.set_num_threads(config.train.threads or (1 if size <= SMALL else before))
+    torch.set_num_threads(count)
     try:
         yield
     finally:
@@ -398,15 +429,15 @@ class _MetricsFile:
             self.file.flush()
             os.fsync(self.file.fileno())
 
-    def write(self, record: RoundRecord, score: Validated | None, state: RunState, seconds: float) -> None:
+    def write(self, record: RoundRecord, score: Validated | None, ledger: Ledger, seconds: float) -> None:
         if self.path is None:
             return
-        row = record._asdict() | {
+        row = record.as_dict() | {
             "valid_auc": score and score.auc,
             "worst_accuracy": score and score.worst_accuracy,
-            "bytes_up": state.ledger.total_up,
-            "bytes_down": state.ledger.total_down,
-            "seconds_up": state.ledger.seconds_up,
+            "bytes_up": ledger.total_up,
+            "bytes_down": ledger.total_down,
+            "seconds_up": ledger.seconds_up,
             "seconds": round(seconds, 4),
         }
         self.file.write(json.dumps(_finite(row)) + "\n")

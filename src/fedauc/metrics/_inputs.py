@@ -32,7 +32,8 @@ def as_scores(values: Values) -> Array:
     scores = as_vector(values, "scores")
     if scores.dtype.kind not in "fiub":
         raise ValueError(f"The scores must be real numbers, not {scores.dtype}.")
-    if scores.dtype.kind == "f" and (bad := int(np.count_nonzero(np.isnan(scores)))):
+    if scores.dtype.kind == "f" and scores.size and np.isnan(scores.max()):  # max passes a NaN on
+        bad = np.count_nonzero(np.isnan(scores))
         raise ValueError(f"{bad} of the {scores.size} scores are NaN, so they cannot be ranked.")
     return scores
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy.special import expit, logit, ndtr, ndtri
 
 from fedauc.metrics._inputs import Array, Values
-from fedauc.metrics.auc import UndefinedAUC, split
+from fedauc.metrics.auc import UndefinedAUC, checked, split, whole_runs
 
 
 def _placements(values: Array, others: Array) -> npt.NDArray[np.int64]:
@@ -30,6 +30,44 @@ def _placements(values: Array, others: Array) -> npt.NDArray[np.int64]:
 def _components(positives: Array, negatives: Array) -> tuple[Array, Array]:
     """(2n V₁₀ per positive, 2m (1 - V₀₁) per negative), in the order given."""
     return _placements(positives, negatives), _placements(negatives, positives)
+
+
+def _row_components(scores: Values, labels: Values) -> tuple[Array, Array]:
+    """The same in the order of the rows, from one sort of all scores with their labels and rows.
+
+    With r rows and p positives before a run of equal scores, r' and p' at its end, a negative in it has
+    2m (1 - V₀₁) = p + p' and a positive 2n V₁₀ = r + r' - (p + p').
+    """
+    values, positive = checked(scores, labels)
+    if values.size > 2**31:
+        return _components(values.compress(positive), values.compress(~positive))
+    keys = _ordered(values)  # in 64 bits: score, label (1), row (31)
+    keys <<= 1
+    keys |= positive
+    keys <<= 31
+    keys |= np.arange(keys.size, dtype=np.int32)
+    keys.sort()
+    components = np.empty(keys.size, dtype=np.int64)
+    positives = 0
+    for block in whole_runs(keys, 2**32 - 1):
+        key = keys[block]
+        hit, score = (key >> 31 & 1).astype(np.bool_), key >> 32
+        ends = np.append(np.flatnonzero(score[1:] != score[:-1]) + 1, key.size)
+        length, hits = np.diff(ends, prepend=0), np.cumsum(hit)[ends - 1]
+        r = np.repeat(2 * (block.start + ends) - length, length)  # r + r'
+        p = np.repeat(2 * (positives + hits) - np.diff(hits, prepend=0), length)
+        components[key & (2**31 - 1)] = np.where(hit, r - p, p)
+        positives += int(hits[-1])
+    return components.compress(positive), components.compress(~positive)
+
+
+def _ordered(scores: Array) -> npt.NDArray[np.int64]:
+    """Integers of 32 bits, with a sign, in the order of the scores."""
+    if scores.dtype != np.float32:
+        return np.unique(scores, return_inverse=True)[1].astype(np.int64)
+    bits = (scores + np.float32(0)).view(np.int32)  # a copy in which -0.0 became 0.0
+    bits ^= (bits >> 31) & np.int32(2**31 - 1)
+    return bits.astype(np.int64)
 
 
 def _variance(ten: Array, one: Array) -> float:
@@ -96,8 +134,8 @@ def auc_interval(scores: Values, labels: Values, level: float = 0.95) -> tuple[f
 
 def _paired(scores_a: Values, scores_b: Values, labels: Values) -> tuple[Array, Array]:
     """Row by row differences of the two scores' components."""
-    ten_a, one_a = _components(*split(scores_a, labels))
-    ten_b, one_b = _components(*split(scores_b, labels))
+    ten_a, one_a = _row_components(scores_a, labels)
+    ten_b, one_b = _row_components(scores_b, labels)
     return ten_a - ten_b, one_a - one_b
 
 
