@@ -10,6 +10,8 @@ import torch
 from fedauc.core import averaging, checkpoint
 from fedauc.core.ledger import Ledger
 from fedauc.core.loop import RunState
+from fedauc.core.store import Store
+from fedauc.core.tree import flatten
 from fedauc.errors import InputError
 from fedauc.methods.local_sgda import Server
 
@@ -19,7 +21,7 @@ def state(anchor=True) -> RunState:
     memory = {3: {"c": torch.ones(2)}, 11: {"c": torch.zeros(2), "counts/seen": torch.tensor(4)}}
     ledger = Ledger({"z": 12}, {"model": 5}, 2, 1)
     server = Server(z, {"0.weight": z["0.weight"].clone()} if anchor else {})
-    return RunState(7, server, memory, averaging.start(z), ledger)
+    return RunState(7, server, Store().updated(memory.items()), averaging.start(z), ledger)
 
 
 def test_everything_comes_back(tmp_path):
@@ -34,6 +36,28 @@ def test_everything_comes_back(tmp_path):
     assert loaded.memory.keys() == {3, 11}
     assert loaded.memory[11]["counts/seen"].item() == 4
     assert torch.equal(best["w"], torch.tensor([1.0]))
+
+
+def test_a_checkpoint_with_a_tensor_per_client_can_still_be_read(tmp_path):
+    path, old = tmp_path / "checkpoint.safetensors", state()
+    tensors = flatten(old.server, "server") | flatten(old.averaged, "averaged")
+    tensors |= {f"memory/{i}/{name}": t for i, c in old.memory.items() for name, t in c.items()}
+    checkpoint.write_tensors(path, tensors, {"round": 7, "ledger": old.ledger.as_dict()})
+    loaded, _, _ = checkpoint.load_state(path, state(), "cpu")
+    assert loaded.memory.keys() == {3, 11}
+    assert loaded.memory[11]["counts/seen"].item() == 4
+    assert torch.equal(loaded.memory[3]["c"], torch.ones(2))
+
+
+def test_what_many_clients_keep_is_a_few_tensors(tmp_path):
+    """The format's header may have 100 MB, and a tensor for each of a million clients needs more."""
+    path, many = tmp_path / "checkpoint.safetensors", 5000
+    memory = Store().updated((7 * i, {"c": torch.full((3,), i), "n": torch.tensor(i)}) for i in range(many))
+    checkpoint.save_state(path, state()._replace(memory=memory), {}, {})
+    assert len([name for name in checkpoint.read_tensors(path)[0] if name.startswith("kept/")]) == 3
+    loaded, _, _ = checkpoint.load_state(path, state(), "cpu")
+    assert list(loaded.memory) == list(memory)
+    assert all(loaded.memory[7 * i]["n"].item() == i for i in range(0, many, 97))
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path):
@@ -73,7 +97,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 def test_a_damaged_header_is_named_wherever_the_damage_is(tmp_path):
     """Bytes all over the header changed in turn: the file is refused or, where that is possible, read."""
     path = tmp_path / "checkpoint.safetensors"
-    checkpoint.save_state(path, state()._replace(memory={}), {}, {})
+    checkpoint.save_state(path, state()._replace(memory=Store()), {}, {})
     whole = path.read_bytes()
     header = 8 + int.from_bytes(whole[:8], "little")
     errors = []
@@ -81,7 +105,7 @@ def test_a_damaged_header_is_named_wherever_the_damage_is(tmp_path):
     for i in places:
         path.write_bytes(whole[:i] + bytes([whole[i] ^ 0x10]) + whole[i + 1 :])
         try:
-            checkpoint.load_state(path, state()._replace(memory={}), "cpu")
+            checkpoint.load_state(path, state()._replace(memory=Store()), "cpu")
         except InputError as error:
             errors.append(str(error))
     assert len(errors) > len(places) / 2

@@ -1,7 +1,8 @@
 """Checkpoints: a run's state in one safetensors file, written atomically.
 
 A file is complete or not there: it is written beside its place, synced to the disk and renamed. What a
-state holds besides tensors (round, ledger, the best so far) travels as JSON in the file's metadata.
+state holds besides tensors (round, ledger, the best so far) travels as JSON in the file's metadata. What the
+clients keep is stacked, one tensor per name and not per client, of which there may be a million.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from fedauc.core.ledger import Ledger
 from fedauc.core.loop import RunState
+from fedauc.core.store import Block, Store
 from fedauc.core.tree import Tree, flatten, unflatten
 from fedauc.errors import InputError
 
@@ -59,7 +62,7 @@ def save_state(path: Path, state: RunState, best: Mapping[str, Any], extra: Mapp
     tensors = (
         flatten(state.server, "server")
         | flatten(state.averaged, "averaged")
-        | {f"memory/{client}/{name}": t for client, c in state.memory.items() for name, t in c.items()}
+        | _flat_memory(state.memory)
         | flatten(best, "best")
     )
     write_tensors(path, tensors, {"round": state.round, "ledger": state.ledger.as_dict(), **extra})
@@ -67,15 +70,17 @@ def save_state(path: Path, state: RunState, best: Mapping[str, Any], extra: Mapp
 
 def load_state(path: Path, like: RunState, device: str) -> tuple[RunState, Tree, dict[str, Any]]:
     """The state, the best output and the extra values of a checkpoint; `like` gives the structure."""
-    tensors, extra = read_tensors(path)
+    return restored(path, *read_tensors(path), like, device)
+
+
+def restored(
+    path: Path, tensors: Tree, extra: dict[str, Any], like: RunState, device: str
+) -> tuple[RunState, Tree, dict[str, Any]]:
+    """`load_state` for what was read from the file."""
     tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
-    memory: dict[int, Tree] = {}
     best = {name.removeprefix("best/"): t for name, t in tensors.items() if name.startswith("best/")}
     try:
-        for name, tensor in tensors.items():
-            if name.startswith("memory/"):
-                _, client, field = name.split("/", 2)
-                memory.setdefault(int(client), {})[field] = tensor
+        memory = _memory(tensors)
         server = unflatten(like.server, tensors, "server")
         averaged = unflatten(like.averaged, tensors, "averaged")
         averaged = averaged._replace(iterates=averaged.iterates.cpu())
@@ -83,3 +88,29 @@ def load_state(path: Path, like: RunState, device: str) -> tuple[RunState, Tree,
     except (KeyError, ValueError) as error:
         raise InputError(f"{path} does not belong to this configuration ({error}).") from error
     return state, best, extra
+
+
+def _flat_memory(memory: Store) -> Tree:
+    """kept/NUMBER/clients and kept/NUMBER/values/NAME, a number for every form that the trees have."""
+    flat: Tree = {}
+    for number, block in enumerate(memory.stacked()):
+        flat[f"kept/{number}/clients"] = torch.from_numpy(block.clients)
+        flat |= {f"kept/{number}/values/{name}": value for name, value in block.values.items()}
+    return flat
+
+
+def _memory(tensors: Tree) -> Store:
+    """The inverse of `_flat_memory`; also from memory/CLIENT/NAME, as it was written at first."""
+    single: dict[int, Tree] = {}
+    blocks: dict[str, Block] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("memory/"):
+            _, client, field = name.split("/", 2)
+            single.setdefault(int(client), {})[field] = tensor
+        elif name.startswith("kept/") and name.endswith("/clients"):
+            blocks[name.removesuffix("clients") + "values/"] = Block(tensor.numpy(force=True), {})
+    for name, tensor in tensors.items():
+        if name.startswith("kept/") and "/values/" in name:
+            prefix, _, field = name.partition("/values/")
+            blocks[f"{prefix}/values/"].values[field] = tensor
+    return Store.of(blocks.values()).updated(single.items())

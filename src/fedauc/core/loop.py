@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedauc.core import averaging, rng, tree, weighting
 from fedauc.core.averaging import Averaged, Output
 from fedauc.core.ledger import Ledger
 from fedauc.core.method import Cohort, Knobs, Method, Phase, moved
+from fedauc.core.store import Store
 from fedauc.core.tree import Tree
 from fedauc.core.uplink import Uplink
 from fedauc.core.weighting import Balance, ClientWeight, Weighting
@@ -57,6 +58,7 @@ class Federation:
         else:
             weights = weighting.by_client(self.data.counts, self.client_weight)
         object.__setattr__(self, "weighting", weights)
+        object.__setattr__(self, "transport", self.transport.bind(self.rounds * self.schedule.at(0).steps))
         for phase in self.method.phases(True):  # what cannot work fails here
             if phase.participation is not None:
                 phase.participation.bind(self.data.clients, self.seed)
@@ -85,7 +87,7 @@ class RunState(NamedTuple):
 
     round: int
     server: Any
-    memory: dict[int, Tree]
+    memory: Store
     """Of the clients that have any: what they keep between rounds."""
     averaged: Averaged
     ledger: Ledger
@@ -100,7 +102,18 @@ class RoundRecord(NamedTuple):
     group: int
     clients: int
     eta: float
-    loss: float
+    mean_loss: Tensor
+    """Of the clients' steps, where it was computed: asking for its value waits for the round."""
+
+    @property
+    def loss(self) -> float:
+        return float(self.mean_loss)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers."""
+        values = self._asdict()
+        del values["mean_loss"]
+        return values | {"loss": self.loss}
 
 
 def begin(fed: Federation, params: Tree) -> RunState:
@@ -110,7 +123,7 @@ def begin(fed: Federation, params: Tree) -> RunState:
     ledger.up({"setup: class counts": fed.data.counts.nbytes}, fed.data.clients)
     if fed.method.draw == "stratified":
         ledger.down({"setup: class weights": fed.weighting.local.nbytes}, fed.data.clients)
-    return RunState(0, server, {}, averaging.start(server.z), ledger)
+    return RunState(0, server, Store(), averaging.start(server.z), ledger)
 
 
 def advance(fed: Federation, state: RunState) -> tuple[RunState, RoundRecord]:
@@ -137,10 +150,10 @@ def _exchange(
     phase: Phase,
     number: int,
     server: Any,
-    memory: dict[int, Tree],
+    memory: Store,
     knobs: Knobs,
     ledger: Ledger,
-) -> tuple[Any, dict[int, Tree], Cohort, float]:
+) -> tuple[Any, Store, Cohort, Tensor]:
     """One exchange with the clients that a phase asks for; phases draw independently of each other."""
     method, roster, seed = phase.method, fed.roster, fed.seed
     if number:
@@ -149,13 +162,13 @@ def _exchange(
         roster = phase.participation.bind(fed.data.clients, seed)
     cohort = fed.cohort(server, knobs.round, roster)
     draws = Draws(fed.data, cohort, method.draw, knobs.steps, knobs.batch, seed, knobs.round)
-    known = memory if number == 0 else {}  # only the method's own phase keeps anything
+    known = memory if number == 0 else Store()  # only the method's own phase keeps anything
     before = [known.get(int(i)) or method.memory_init(server.z) for i in cohort.clients]
     carried = fed.transport.exchange(method, server, before, draws, cohort, knobs, seed, ledger)
     ledger.wait(fed.times(cohort.clients, knobs.round), carried.sent, tree.nbytes(server.z), fed.uplink)
     server = method.server_update(server, carried.aggregate, cohort, knobs)
     if number == 0 and any(carried.memory):
-        memory = memory | {int(i): new for i, new in zip(cohort.clients, carried.memory, strict=True)}
+        memory = memory.updated(zip(cohort.clients.tolist(), carried.memory, strict=True))
     return server, memory, cohort, carried.loss
 
 
@@ -172,12 +185,12 @@ def _new_stage(fed: Federation, state: RunState) -> RunState:
     if fed.output == "average":
         server = moved(server, averaged.z)
         averaged = averaging.start(averaged.z)
-    memory = {client: fed.method.memory_stage(c) for client, c in state.memory.items()}
+    memory = state.memory.mapped(fed.method.memory_stage)
     return state._replace(server=fed.method.server_stage(server), averaged=averaged, memory=memory)
 
 
 def _knobs(fed: Federation, state: RunState, stage: Stage, server: Any) -> Knobs:
     like = next(iter(server.z.values()))
-    eta = torch.tensor(stage.eta, dtype=like.dtype, device=like.device)
+    eta = like.new_full((), stage.eta)
     cycle, _ = divmod(state.round, fed.roster.cycle_length)
     return Knobs(eta, stage.steps, fed.batch, state.round, cycle, stage.number, fed.roster.cycle_length)
