@@ -12,19 +12,19 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedauc.data.preprocess import (
-    CLIP,
+from fedauc.data.preprocess import CLIP, Preprocessor, fit_federated, rare_below
+from fedauc.data.split import stratified_split
+from fedauc.data.statistics import (
     ClientStatistics,
-    Preprocessor,
-    fit_federated,
+    Groups,
+    Moments,
+    Sums,
     merge_schemas,
     merge_statistics,
     propose_schema,
-    rare_below,
     skewed_columns,
     summarise,
 )
-from fedauc.data.split import stratified_split
 from fedauc.data.table import read_features, read_table
 from fedauc.errors import InputError
 
@@ -135,6 +135,63 @@ def test_transform_is_the_plain_computation(seed: int, clients: int) -> None:
     assert stored.to_json() == fitted.to_json()
     assert np.array_equal(stored.transform(frame), matrix)
     assert stored.notes == fitted.notes
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32), st.sampled_from([1, 3, 400]), st.sampled_from([3, 20, 300, 3000]))
+def test_sums_of_all_clients_are_those_of_each_to_the_last_bit(seed: int, clients: int, most: int) -> None:
+    rng = np.random.default_rng(seed)
+    owner = np.repeat(np.arange(clients), rng.integers(1, most, clients))
+    values = rng.lognormal(0, 3, len(owner))
+    values[rng.random(len(values)) < rng.choice([0, 0.3])] = np.nan
+    order = rng.permutation(len(owner))
+    groups = Groups.of(owner[order])
+    sums = Sums.of(values[order][groups.rows], groups)
+    parts = [Moments.of(values[order][owner[order] == k]) for k in range(clients)]
+    for i, part in enumerate(parts):
+        assert (part.count, part.missing) == (sums.count[i], sums.missing[i])
+        assert (part.mean, part.m2, part.m3) == (sums.mean[i], sums.m2[i], sums.m3[i])
+        assert part.low is None or (part.low, part.high) == (sums.low[i], sums.high[i])
+    assert sums.total() == Moments.total(parts)
+
+
+def fit_by_messages(frame: pd.DataFrame, client: np.ndarray) -> tuple[Preprocessor, int, int]:
+    """`fit_federated` as it is described: every client's messages made and measured by themselves."""
+
+    def size(message: object) -> int:
+        return len(json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode())
+
+    own = [frame[client == k] for k in np.unique(client)]
+    proposals = [propose_schema(part) for part in own]
+    schema = merge_schemas(proposals)
+    first = [summarise(part, schema) for part in own]
+    skewed = skewed_columns(merge_statistics(first))
+    second = [summarise(part, dict.fromkeys(skewed, "numeric"), log1p=True) for part in own] if skewed else []
+    fitted = Preprocessor.fit(schema, first, second)
+    up = sum(map(size, proposals)) + sum(part.nbytes for part in [*first, *second])
+    return fitted, up, len(own) * (size(schema) + (size(skewed) if skewed else 0) + fitted.nbytes)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32), st.sampled_from([1, 2, 7, 60, 290]), st.sampled_from([40, 300]))
+def test_all_clients_at_once_is_message_by_message(seed: int, clients: int, rows: int) -> None:
+    """The same preprocessor to the last bit, and the same bytes."""
+    rng = np.random.default_rng(seed)
+    frame = frame_of(seed, rows)
+    frame["é empty for many"] = np.where(rng.random(rows) < 0.03, rng.normal(0, 1e-7, rows), np.nan)
+    frame["name"] = [f"patient «{i}»" for i in rng.integers(0, 10 * rows, rows)]
+    frame["mixed"] = pd.Series([(1, "1", 1.5, None, 'a "quoted" b')[i] for i in rng.integers(0, 5, rows)])
+    client = 3 * rng.integers(0, clients, rows) + 5
+    fitted, up, down = fit_federated(frame, client)
+    expected, expected_up, expected_down = fit_by_messages(frame, client)
+    assert fitted.to_json() == expected.to_json()
+    assert (up, down) == (expected_up, expected_down)
+
+    kept = np.flatnonzero(rng.random(rows) < 0.7)
+    by_rows = fit_federated(frame, client[kept], kept)
+    taken = fit_federated(frame.iloc[kept], client[kept])
+    assert by_rows[0].to_json() == taken[0].to_json()
+    assert by_rows[1:] == taken[1:]
 
 
 def test_skewed_columns_take_a_second_round() -> None:

@@ -7,8 +7,8 @@ booleans are 0 and 1) or categorical (pandas ``category`` of strings, missing as
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,17 @@ _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+
 
 Where = Callable[[int], str]
 """From a row's position to where the user finds it: ``icu.csv, line 12``."""
+
+
+class Columns(Protocol):
+    """What a data frame and a file that is read column by column have in common."""
+
+    @property
+    def columns(self) -> Sequence[str] | pd.Index: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, name: str, /) -> pd.Series: ...
 
 
 def as_text(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -119,45 +120,60 @@ def _round_shares(sizes: np.ndarray, shares: np.ndarray, rng: np.random.Generato
     """
     exact = sizes[:, None] * shares
     exact = np.vstack([exact, np.ceil(exact.sum(0) - _DUST) - exact.sum(0)])
-    counts = np.floor(exact + _DUST)
-    open_rows: list[int] = []
-    for row in [*rng.permutation(len(sizes)).tolist(), len(sizes)]:
-        counts[row] = np.where(np.abs(exact[row] - counts[row]) < _DUST, counts[row], exact[row])
-        open_rows.append(row)
-        while True:
-            open_rows = [row for row in open_rows if (counts[row] % 1).any()]
-            block = counts[open_rows]
-            move = _cycle(block % 1 > 0)
-            if move is None:
-                break
-            part = block % 1
-            up = np.where(move > 0, 1 - part, part)[move != 0].min()
-            down = np.where(move > 0, part, 1 - part)[move != 0].min()
-            block += up * move if rng.random() * (up + down) < down else -down * move
-            whole = np.rint(block)
-            counts[open_rows] = np.where(np.abs(block - whole) < _DUST, whole, block)
-    return np.rint(counts[:-1]).astype(np.int64)
+    floor = np.floor(exact + _DUST)
+    exact = np.where(np.abs(exact - floor) < _DUST, floor, exact)
+    order = np.append(rng.permutation(len(sizes)), len(sizes))
+    open_rows: list[list[float]] = []  # plain lists: a million clients are a million tiny tables
+    opened: list[int] = []
+    for number in order[(exact % 1 != 0).any(axis=1)[order]].tolist():
+        opened.append(number)
+        open_rows.append(exact[number].tolist())
+        while cycle := _cycle(tuple([tuple([value % 1 > 0 for value in row]) for row in open_rows])):
+            part = [(open_rows[i][j] % 1, sign) for i, j, sign in cycle]
+            up = min(1 - share if sign > 0 else share for share, sign in part)
+            down = min(share if sign > 0 else 1 - share for share, sign in part)
+            step = up if rng.random() * (up + down) < down else -down
+            for i, j, sign in cycle:
+                value = open_rows[i][j] + step * sign
+                open_rows[i][j] = round(value) if abs(value - round(value)) < _DUST else value
+            for i in reversed(range(len(opened))):
+                if not any(value % 1 for value in open_rows[i]):
+                    exact[opened.pop(i)] = open_rows.pop(i)
+    for number, row in zip(opened, open_rows, strict=True):
+        exact[number] = row
+    return np.rint(exact[:-1]).astype(np.int64)
 
 
-def _cycle(cells: np.ndarray) -> np.ndarray | None:
-    """A change by +1 and -1 within these cells that keeps every row and column sum, or None."""
+@lru_cache(4096)  # few patterns come again and again
+def _cycle(pattern: tuple[tuple[bool, ...], ...]) -> list[tuple[int, int, int]]:
+    """A change by +1 and -1 within these cells that keeps every row and column sum, if there is one."""
+    cells = [list(row) for row in pattern]
+    columns = range(len(cells[0]) if cells else 0)
     while True:  # a cell alone in its row or column cannot change
-        rest = cells & (cells.sum(0) > 1) & (cells.sum(1, keepdims=True) > 1)
-        if (rest == cells).all():
+        by_column = [sum(row[j] for row in cells) for j in columns]
+        by_row = [sum(row) for row in cells]
+        alone = [
+            (i, j)
+            for i, row in enumerate(cells)
+            for j in columns
+            if row[j] and min(by_row[i], by_column[j]) < 2
+        ]
+        if not alone:
             break
-        cells = rest
-    if not cells.any():
-        return None
-    row, column = int(np.argmax(cells.any(1))), -1
+        for i, j in alone:
+            cells[i][j] = False
+    row, column = next((i for i, n in enumerate(by_row) if n), -1), -1
+    if row < 0:
+        return []
     steps: list[tuple[int, int, int]] = []
     entered: dict[int, int] = {}
     while row not in entered:  # along a row, then along a column, until a row comes back
         entered[row] = len(steps)
-        column = next(int(j) for j in np.flatnonzero(cells[row]) if j != column)
+        column = next(j for j in columns if cells[row][j] and j != column)
         steps.append((row, column, 1))
-        row = next(int(i) for i in np.flatnonzero(cells[:, column]) if i != row)
+        row = next(i for i, other in enumerate(cells) if other[column] and i != row)
         steps.append((row, column, -1))
-    move = np.zeros(cells.shape)
+    move: dict[tuple[int, int], int] = {}  # where a column comes back as well, its cell does not change
     for i, j, sign in steps[entered[row] :]:
-        move[i, j] += sign
-    return move
+        move[i, j] = move.get((i, j), 0) + sign
+    return [(i, j, sign) for (i, j), sign in move.items() if sign]

@@ -15,8 +15,16 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from fedauc.data.columns import MISSING_MARKERS, Where, as_text, clean_column
-from fedauc.data.files import no_duplicates, place, read_frame
+from fedauc.data.columns import MISSING_MARKERS, Columns, Where, as_text, clean_column
+from fedauc.data.files import (
+    ARRAY_SUFFIX,
+    ArrayColumns,
+    Stacked,
+    no_duplicates,
+    open_columns,
+    place,
+    read_frame,
+)
 from fedauc.errors import InputError, nearest
 
 MISSING_CLIENT = "(missing)"
@@ -31,11 +39,33 @@ KNOWN_LABELS = (
 SmallClients = Literal["error", "merge", "keep"]
 
 
+class Cleaned:
+    """Feature columns that are read and cleaned when they are asked for."""
+
+    def __init__(self, table: Columns, columns: Sequence[str], source: str, where: Where) -> None:
+        self.table, self.columns, self.source, self.where = table, columns, source, where
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, name: str) -> pd.Series:
+        return pd.Series(self.values(name), name=name, copy=False)
+
+    def values(self, name: str) -> np.ndarray | pd.Categorical:
+        values = clean_column(self.table[name], self.where)
+        if pd.isna(values).all():
+            raise InputError(
+                f"The column {name!r} of {self.source} is empty in every row; "
+                f"leave it out with --drop {name}."
+            )
+        return values
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """Features, binary labels and clients of one table, row by row."""
 
-    features: pd.DataFrame
+    features: pd.DataFrame | Cleaned
     y: np.ndarray
     client: np.ndarray
     client_names: tuple[str, ...]
@@ -50,6 +80,7 @@ class Table:
     def take(self, index: np.ndarray) -> Table:
         """The rows at `index`, in that order; client codes and names stay as they are."""
         order = None if self.order is None else self.order.iloc[index].reset_index(drop=True)
+        assert isinstance(self.features, pd.DataFrame)
         features = self.features.iloc[index].reset_index(drop=True)
         return replace(self, features=features, y=self.y[index], client=self.client[index], order=order)
 
@@ -65,6 +96,7 @@ def read_table(
     keep_split_by: bool = False,
     min_rows: int = 2,
     small_clients: SmallClients = "error",
+    by_column: bool = False,
 ) -> Table:
     """Read a labelled table.
 
@@ -72,11 +104,16 @@ def read_table(
     file without a `client` column is a single client. Label, client and `split_by` columns are not
     features (`split_by` is one as well with `keep_split_by`). What happens to a client with fewer than
     `min_rows` rows is for `small_clients` to say: an error, all of them merged into one client, or kept.
+    The features of an array (.npy) have their labels, clients and order in .npy files of their own. With
+    `by_column` the features are not read yet: each is when it is asked for.
     """
     files = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
     if not files:
         raise InputError("No data file is given.")
-    frames = [read_frame(file) for file in files]
+    if files[0].suffix.lower() == ARRAY_SUFFIX:
+        frames: Sequence[Columns] = [_array(files, label, client, split_by)]
+    else:
+        frames = [open_columns(file) if by_column else read_frame(file) for file in files]
     for file, frame in zip(files[1:], frames[1:], strict=True):
         _same_columns(files[0], frames[0], file, frame, drop)
     names = _client_names(files) if len(files) > 1 and client is None else None
@@ -89,8 +126,9 @@ def read_table(
 
     shown = [str(file) for file in files[:3]] + ([f"{len(files) - 3} more"] if len(files) > 3 else [])
     return _build(
-        frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True),
+        frames[0] if len(frames) == 1 else Stacked(frames),
         members=members,
+        by_column=by_column,
         source=", ".join(shown),
         where=where,
         label=label,
@@ -125,6 +163,7 @@ def from_frame(
     return _build(
         frame,
         members=None,
+        by_column=False,
         source=source,
         where=lambda row: f"{source}, row {row + 1}",
         label=label,
@@ -159,9 +198,22 @@ def read_features(
     return pd.DataFrame(cleaned, index=frame.index, copy=False)
 
 
-def _same_columns(
-    first: Path, frame: pd.DataFrame, file: Path, other: pd.DataFrame, drop: Collection[str]
-) -> None:
+def _array(files: Sequence[Path], label: str, client: str | None, split_by: str | None) -> ArrayColumns:
+    """An array with what belongs to it."""
+    if len(files) > 1:
+        raise InputError(
+            f"{files[0]} is an array, and only one can be given: {files[1]} is one file too many."
+        )
+    for role, name in (("label", label), ("client", client), ("split-by", split_by)):
+        if name is not None and not name.lower().endswith(ARRAY_SUFFIX):
+            raise InputError(
+                f"{files[0]} is an array without named columns: --{role} takes a .npy file with one value per"
+                f" row, not {name!r}."
+            )
+    return ArrayColumns(files[0], [name for name in (label, client, split_by) if name is not None])
+
+
+def _same_columns(first: Path, frame: Columns, file: Path, other: Columns, drop: Collection[str]) -> None:
     for one, two, has, lacks in ((frame, other, first, file), (other, frame, file, first)):
         extra = [name for name in one.columns if name not in set(two.columns) | set(drop)]
         if extra:
@@ -184,9 +236,10 @@ def _client_names(files: Sequence[Path]) -> list[str]:
 
 
 def _build(
-    frame: pd.DataFrame,
+    frame: Columns,
     *,
     members: pd.Series | None,
+    by_column: bool,
     source: str,
     where: Where,
     label: str,
@@ -220,24 +273,20 @@ def _build(
     order = None if split_by is None else _order(frame[split_by], where)
 
     kept_out = {label, client, *drop} | (set() if keep_split_by else {split_by})
-    features: dict[str, np.ndarray | pd.Categorical] = {}
-    for name in frame.columns:
-        if name not in kept_out:
-            values = clean_column(frame[name], where)
-            if pd.isna(values).all():
-                raise InputError(
-                    f"The column {name!r} of {source} is empty in every row; leave it out with --drop {name}."
-                )
-            features[name] = values
-    if not features:
+    left = [str(name) for name in frame.columns if name not in kept_out]
+    if not left:
         raise InputError(
             f"{source} has no feature column left beside the columns {_listed(kept_out - {None})}."
         )
-    table = pd.DataFrame(features, index=pd.RangeIndex(len(frame)), copy=False)
+    features = Cleaned(frame, left, source, where)
+    if by_column:
+        return Table(features, y, codes, names, order, positive_text, source, tuple(notes))
+    cleaned = {name: features.values(name) for name in left}
+    table = pd.DataFrame(cleaned, index=pd.RangeIndex(len(frame)), copy=False)
     return Table(table, y, codes, names, order, positive_text, source, tuple(notes))
 
 
-def _column(frame: pd.DataFrame, name: str, source: str, role: str) -> None:
+def _column(frame: Columns, name: str, source: str, role: str) -> None:
     if name not in frame.columns:
         raise InputError(f"{source} has no column {name!r}, the {role}.{nearest(name, frame.columns)}")
 
@@ -344,7 +393,8 @@ def _small_clients(
         small += 1
     merged = set(by_size[:small].tolist())
     kept = [name for i, name in enumerate(names) if i not in merged] + [SMALL_CLIENT]
-    lookup = np.array([len(kept) - 1 if i in merged else kept.index(name) for i, name in enumerate(names)])
+    stays = np.array([i not in merged for i in range(len(names))])
+    lookup = np.where(stays, np.cumsum(stays) - 1, len(kept) - 1)
     note = f"{small} clients with few rows are joined into the client {SMALL_CLIENT!r}."
     return lookup[codes], tuple(kept), [note]
 

@@ -36,7 +36,7 @@ from fedauc.objectives import OBJECTIVES
 from fedauc.objectives.base import Apply
 from fedauc.participation import PARTICIPATIONS
 from fedauc.schedules import SCHEDULES
-from fedauc.transports import LocalTransport
+from fedauc.transports import LocalTransport, Sharded, ranks
 
 FIXED: dict[str, type] = {"data": DataSettings, "train": TrainSettings}
 CHOSEN: dict[str, dict[str, type]] = {
@@ -52,6 +52,11 @@ CHOSEN: dict[str, dict[str, type]] = {
 EVERYBODY = 100
 """Default of `schedule.cycles` with everybody in every round, where a cycle is one round."""
 TOP: dict[str, Any] = {"seed": int, "device": str}
+MACHINE = {
+    f"train.{name}"
+    for name in ("batch", "mode", "compile", "precision", "chunk", "parts", "threads", "statistics")
+}
+"""Settings of the training that a warm-up shares."""
 _PIECES = {"apply", "objective", "inner"}  # fields that are other components, not settings
 
 
@@ -142,8 +147,7 @@ class Config:
         same = {
             key: value
             for key, value in _flat(self.as_dict()).items()
-            if key.partition(".")[0] in shared
-            or key in ("train.batch", "train.mode", "train.chunk", "train.threads", "train.statistics")
+            if key.partition(".")[0] in shared or key in MACHINE
         }
         return Config.resolve(self.train.warmup, same | {"schedule.cycles": self.train.warmup_cycles})
 
@@ -164,13 +168,14 @@ class Config:
             objective = objective.fitted(data.counts)
         train = self.train
         uplink = self.component("uplink")
+        transport = Sharded if ranks.here().size > 1 and data.clients > 1 else LocalTransport
         return Federation(
             method=self.method_of(model, objective),
             data=data,
             participation=self.component("participation"),
             schedule=self.component("schedule"),
             uplink=None if isinstance(uplink, Unknown) else uplink,
-            transport=LocalTransport(train.mode, train.chunk),
+            transport=transport(train.mode, train.chunk, train.compile, parts=train.parts),
             batch=train.batch,
             client_weight=train.client_weight,
             balance=train.balance,

@@ -8,6 +8,8 @@ from typing import Literal
 from fedauc.core.averaging import Output
 from fedauc.core.weighting import Balance, ClientWeight
 from fedauc.errors import InputError
+from fedauc.models.model import Precision
+from fedauc.transports.local import Mode
 
 Statistics = Literal["averaged", "local", "recalibrated"]
 
@@ -46,6 +48,9 @@ class DataSettings:
     """Download published files that are missing."""
     rows: int | None = None
     """Rows of a generated data set."""
+    memory_map: Literal["auto", "on", "off"] = "auto"
+    """Prepare the rows into a file once and map it instead of holding them in memory (Parquet and .npy);
+    auto: where they take more than half a GiB."""
     remove_positives: float = 0.0
     """Share of the training positives that is removed."""
     flip_positives: float = 0.0
@@ -98,10 +103,18 @@ class TrainSettings:
     anew for every model that is validated."""
     eval_every: int | None = None
     """Validate every so many rounds; once a cycle where not said."""
-    mode: Literal["vmap", "loop"] = "vmap"
-    """Clients of a round at once (vectorised) or one after another."""
+    mode: Mode = "auto"
+    """Clients of a round at once (vmap), each on a CUDA stream (streams), or one after another (loop); auto
+    is vmap on a CPU and what is measured to be fastest on a GPU."""
+    compile: bool | None = None
+    """Compile the local steps; where not said, if the run is estimated to take more than half a minute."""
+    precision: Precision = "float32"
+    """Arithmetic of the model in training: float32 is exact, tf32 and bfloat16 are faster on a GPU."""
     chunk: int = 256
     """At most so many clients at once."""
+    parts: int = 1
+    """Parts of a round's clients that are computed by themselves (1, 2 or 4): with as many, one process gets
+    the bits of two or four."""
     threads: int | None = None
     """CPU threads; where not said one for small models, else all."""
 
@@ -116,5 +129,7 @@ class TrainSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"train.{name}={value} must be at least 1.")
+        if self.parts not in (1, 2, 4):
+            raise InputError(f"train.parts={self.parts} must be 1, 2 or 4.")
         if self.memory <= 0:
             raise InputError(f"train.memory={self.memory} must be positive.")

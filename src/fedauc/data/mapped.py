@@ -1,0 +1,100 @@
+"""Prepared rows in a file that is mapped into memory, and the folder where such files are kept.
+
+The kernel reads the pages that are looked at and drops them again when memory is short, so a table may be
+larger than memory. A table is prepared column by column and trained on row by row: the columns are written
+one after the other and then turned, some thousand rows at a time.
+
+A folder of the cache holds one prepared table and belongs to the files and settings that it was made from. It
+is complete or not there; of many the least recently used are removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedauc.caches import cache_folder
+from fedauc.version import installed
+
+VERSION = 1
+"""Of what the folders hold."""
+KEPT = 8
+"""Prepared tables that are kept."""
+ABANDONED = 86_400
+"""Seconds after which a folder that was never completed is removed."""
+TURNED = 2**16
+"""Rows that are turned at once."""
+
+
+def place(files: Sequence[Path], settings: Mapping[str, Any]) -> Path:
+    """The folder for what these settings make of these files; another file of the same name is another."""
+    identity = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    key = json.dumps([VERSION, installed("fedauc"), identity, settings], sort_keys=True)
+    return cache_folder() / "rows" / hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+@contextmanager
+def written(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which takes its place when it is complete and is removed otherwise."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _tidy(folder.parent)
+    beside = Path(mkdtemp(prefix=f"{folder.name}-", suffix=".part", dir=folder.parent))
+    try:
+        yield beside
+        try:
+            os.replace(beside, folder)
+        except OSError:
+            if not folder.exists():  # another process may have been faster
+                raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _tidy(shelf: Path) -> None:
+    """Remove what was given up and all but the latest that were used."""
+    parts = [path for path in shelf.glob("*.part") if time.time() - path.stat().st_mtime > ABANDONED]
+    whole = sorted(
+        (path for path in shelf.iterdir() if path.suffix != ".part"), key=lambda path: path.stat().st_mtime
+    )
+    for path in (*parts, *whole[: max(0, len(whole) - KEPT + 1)]):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def write_columns(path: Path, columns: Iterable[NDArray[np.float32]], rows: int) -> None:
+    """Blocks [k, rows] of columns as a .npy file [rows, columns]; holds a block at a time."""
+    scratch, width, size = path.with_suffix(".columns"), 0, np.dtype(np.float32).itemsize
+    with open(scratch, "wb") as file:
+        for block in columns:
+            file.write(np.ascontiguousarray(block, dtype=np.float32).data)
+            width += len(block)
+    header = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": (rows, width)}
+    with open(scratch, "rb") as source, open(path, "wb") as target:
+        np.lib.format.write_array_header_1_0(target, header)
+        for start in range(0, rows, TURNED):
+            part = np.empty((width, min(TURNED, rows - start)), dtype=np.float32)
+            for j, column in enumerate(part):
+                source.seek(size * (j * rows + start))
+                source.readinto(column.data)
+            target.write(np.ascontiguousarray(part.T).data)
+    scratch.unlink()
+
+
+def open_rows(path: Path) -> Tensor:
+    """The array in a .npy file, mapped; nothing is read and nothing can be written."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return torch.from_numpy(np.load(path, mmap_mode="r"))
