@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedauc.errors import InputError, nearest
+from fedauc.errors import InputError, Lost, nearest
 from fedauc.version import installed
 
 app = typer.Typer(
@@ -18,6 +22,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+TOGETHER = "WORLD_SIZE" in os.environ and "RANK" in os.environ
+"""Whether `torchrun` has started this process, and others beside it."""
 out_console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 200)
 err_console = Console(stderr=True, soft_wrap=True)
 
@@ -142,6 +148,7 @@ def compare(
     from fedauc.experiments import compare as comparison
     from fedauc.progress import watch_on
     from fedauc.report import write_report
+    from fedauc.transports import ranks
 
     for name, value in (("seeds", seeds), ("jobs", jobs)):
         if value < 1:
@@ -159,6 +166,8 @@ def compare(
         jobs=jobs,
         watch=watch_on(err_console, quiet),
     )
+    if not ranks.here().first:
+        return
     page = write_report([folder], folder / "report.html")
     _print_notes(content["data"]["notes"])
     _print_comparison(content)
@@ -249,22 +258,49 @@ def datasets() -> None:
 def main() -> None:
     """Entry point: what the user got wrong is one sentence and exit code 2."""
     try:
+        if TOGETHER:
+            _join()
         app()
     except InputError as error:
-        _fail(str(error))
-    except OSError as error:
-        if error.filename is None:
-            raise
-        _fail(f"{error.filename} cannot be used: {error.strerror}.")
+        _end(2, partial(_complain, str(error)))
+    except Lost as error:
+        _end(1, partial(_complain, str(error)), patient=True)
     except SystemExit as stop:
         if stop.code == 130:  # Ctrl-C, which typer turns into an exit
-            err_console.print("fedauc: interrupted; the same command with --resume goes on.", highlight=False)
-        raise
+            _end(130, _interrupted)
+        _end(stop.code, lambda: None)
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            _end(2, partial(_complain, f"{error.filename} cannot be used: {error.strerror}."))
+        if not TOGETHER:
+            raise
+        _end(1, traceback.print_exc)
 
 
-def _fail(sentence: str) -> None:
+def _join() -> None:
+    """Find the other processes of this run; only the first one is heard."""
+    from fedauc.transports import ranks
+
+    if not ranks.join().first:
+        sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (as long as the process lives)
+
+
+def _end(code: Any, say: Callable[[], None], *, patient: bool = False) -> NoReturn:
+    """Say what went wrong and end; of several processes one says it."""
+    if TOGETHER:
+        from fedauc.transports import ranks
+
+        ranks.end(code, say, patient=patient)
+    say()
+    sys.exit(code)
+
+
+def _complain(sentence: str) -> None:
     err_console.print(f"fedauc: {sentence}", style="bold red", highlight=False, markup=False)
-    sys.exit(2)
+
+
+def _interrupted() -> None:
+    err_console.print("fedauc: interrupted; the same command with --resume goes on.", highlight=False)
 
 
 def _version(wanted: bool) -> None:
@@ -322,6 +358,10 @@ def _device(name: str) -> str:
         raise InputError(f"--device {name} is not one of cpu, cuda.")
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("--device cuda: no CUDA device is available here; use --device cpu.")
+    if TOGETHER and name.startswith("cuda"):
+        from fedauc.transports import ranks
+
+        ranks.take_gpu(name)
     return name
 
 

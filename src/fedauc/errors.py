@@ -14,6 +14,10 @@ class InputError(ValueError):
     """The user's input cannot be used; the message is one sentence that says why and what to do."""
 
 
+class Lost(Exception):
+    """Another process of a run has ended, or the run was told to end."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for a mistyped name: `` Did you mean 'eta'?`` or the list of what there is."""
     options = sorted(known)

@@ -14,6 +14,7 @@ from scipy.optimize import root
 from fedauc.core import tree
 from fedauc.core.loop import Federation, advance, begin
 from fedauc.core.method import Aggregate, Cohort, Knobs
+from fedauc.core.store import Store
 from fedauc.data.federated import Draws, FederatedData
 from fedauc.errors import InputError
 from fedauc.methods import (
@@ -139,7 +140,7 @@ def test_after_a_reset_a_stages_first_round_is_the_rules_own(participation):
     *_, state = run(fed, rounds)
     assert any(value.abs().max() > 1e-3 for value in state.server.c.values())
     (after,) = run(fed, 1, state)
-    (alone,) = run(plain, 1, state._replace(server=state.server.inner, memory={}))
+    (alone,) = run(plain, 1, state._replace(server=state.server.inner, memory=Store()))
     assert all(torch.equal(after.server.z[name], value) for name, value in alone.server.z.items())
     present = set(fed.cohort(after.server, rounds).clients.tolist())
     assert all(not v.any() for k, c in after.memory.items() if k not in present for v in c.values())
@@ -293,7 +294,7 @@ def test_at_the_solution_nobody_moves(objective, refresh, participation):
         if refresh == "cycle":
             memory[k] |= {f"following/{name}": value for name, value in c_k.items()}
     server = state.server._replace(inner=state.server.inner._replace(z=z), c=nothing)
-    for after in run(fed, 5, state._replace(server=server, memory=memory)):
+    for after in run(fed, 5, state._replace(server=server, memory=Store().updated(memory.items()))):
         assert close(after.server.z, z, rtol=1e-9)
         assert close(after.server.c, nothing, rtol=1e-9)
     alone = federation(rule, participation, rows, **settings)

@@ -145,7 +145,7 @@ def test_cyclic(data, refresh, client_weight):
     turn = next(k for k, members in enumerate(fed.roster.groups) if members is group or 0 in members)
     for state in seen[2 * GROUPS :]:
         if (state.round - 1) % GROUPS != turn:
-            assert state.memory[0]["log_u"] is seen[state.round - 2].memory[0]["log_u"]
+            assert torch.equal(state.memory[0]["log_u"], seen[state.round - 2].memory[0]["log_u"])
     assert any(client == 0 for client, _ in table)
 
 

@@ -24,6 +24,7 @@ from fedauc.experiments.config import CHOSEN, Config, UnknownSetting
 from fedauc.experiments.prepare import Prepared, prepare
 from fedauc.experiments.runner import Watch, read_json, write_json
 from fedauc.models import Model
+from fedauc.transports import ranks
 
 ALONE, CENTRAL = "clients-alone", "central"
 SIMPLE = {"participation": "full", "uplink": "none", "server": "average", "train.warmup": None,
@@ -71,12 +72,16 @@ def compare(
 
     With `jobs` > 1 so many of them run at the same time, each in its own process.
     """
+    here = ranks.here()
+    if jobs > 1 and here.size > 1:
+        raise InputError("--jobs starts processes of its own: under torchrun leave it out.")
     if len(set(methods)) != len(methods):
         raise InputError("--methods names a method twice.")
     configs = {name: Config.resolve(name, relevant(name, overrides, methods)) for name in methods}
-    if (out / "compare.json").exists() and not resume:
+    if here.told((out / "compare.json").exists) and not resume:
         raise InputError(f"{out} already holds a comparison; choose another --out, or --resume to go on.")
-    out.mkdir(parents=True, exist_ok=True)
+    if here.first:
+        out.mkdir(parents=True, exist_ok=True)
     yardstick = yardstick_method(configs)
     work = [
         Job(name, configs[name].changed({"seed": seed}), out / name / f"seed-{seed}", resume)
@@ -94,7 +99,7 @@ def compare(
     for job in sorted(work, key=lambda job: job.config.seed):
         outcomes.setdefault(job.name, []).append(done[job.folder])
     runs = {name: [f"{name}/seed-{seed}" for seed in seeds] for name in methods}
-    data = read_json(work[0].folder / "result.json")["data"]
+    data = here.told(lambda: read_json(work[0].folder / "result.json")["data"])
     order = [*methods, *(YARDSTICKS if yardsticks else ())]
     rows = [_row(name, outcomes[name], seeds, yardstick) for name in order]
     content = {
@@ -107,8 +112,9 @@ def compare(
         "config": configs[yardstick].as_dict(),
         "versions": runner.versions(),
     }
-    write_json(out / "compare.json", content)
-    checkpoint.write_atomic(out / "compare.csv", _csv(rows).encode())
+    if here.first:
+        write_json(out / "compare.json", content)
+        checkpoint.write_atomic(out / "compare.csv", _csv(rows).encode())
     return content
 
 
@@ -225,12 +231,13 @@ def _run(job: Job, prepared: Prepared, watch: Watch | None) -> Outcome:
         result = runner.run(job.config, job.folder, resume=job.resume, prepared=prepared, watch=watch)
         keys = ("test_auc", "valid_auc", "rounds", "bytes_up", "bytes_down", "seconds", "seconds_up")
         return Outcome(**{key: result[key] for key in keys})
-    kept = job.folder / "yardstick.json"
-    if kept.exists():
-        return Outcome(**read_json(kept))
+    kept, here = job.folder / "yardstick.json", ranks.here()
+    if (found := here.told(lambda: read_json(kept) if kept.exists() else None)) is not None:
+        return Outcome(**found)
     outcome = YARDSTICKS[job.name](job.config, prepared, watch)
-    job.folder.mkdir(parents=True, exist_ok=True)
-    write_json(kept, asdict(outcome))
+    if here.first:
+        job.folder.mkdir(parents=True, exist_ok=True)
+        write_json(kept, asdict(outcome))
     return outcome
 
 
