@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -13,32 +14,58 @@ from rich.table import Table
 HERE = Path(__file__).parent
 
 
-def speed(turns: int = 12) -> None:
-    from benchmarks.speed import run
+def speed(device: str, works: str | None, turns: int) -> None:
+    from benchmarks import speed
+    from benchmarks.work import USUAL
 
-    rows = run(turns)
-    (HERE / "results.json").write_text(json.dumps(rows, indent=2) + "\n")
-    show("100 clients, 10 per round, 20 steps of batch 32", rows)
+    names = tuple(works.split(",")) if works else USUAL[device]
+    file = HERE / "results.json"
+    new = speed.run(names, device, turns)
+    rows = speed.merged(new, json.loads(file.read_text()) if file.exists() else [])
+    file.write_text(json.dumps(rows, indent=2) + "\n")
+    show("rounds/s: 10 % of the clients in a round, 20 steps of batch 32", speed.summary(rows))
+    for row in new:
+        if "note" in row:
+            print(f"{row['work']}: {row['system']} {row['note']}")
 
 
-def scale(turns: int = 40) -> None:
-    from benchmarks.scale import crowds, medicare
+def scale() -> None:
+    from benchmarks.scale import SWEEPS, medicare, page, sweep, tables
 
-    rows, run = crowds(turns), medicare()
-    (HERE / "scale.json").write_text(json.dumps({"clients": rows, "medicare": run}, indent=2) + "\n")
-    show("a round of 10 clients out of N", rows)
-    show("a whole run on 4 million generated rows", [run])
+    found: dict[str, Any] = {"sweeps": []}
+    for name in SWEEPS:
+        found["sweeps"].append(sweep(name))
+        show(f"a round, by {name}", found["sweeps"][-1]["rows"])
+        show("", [found["sweeps"][-1]["growth"]])
+    found |= {"tables": tables(), "medicare": medicare()}
+    show("a whole run on a Parquet file of 10 million rows", found["tables"])
+    show("a whole run on 4 million generated rows", [found["medicare"]])
+    (HERE / "scale.json").write_text(json.dumps(found, indent=2) + "\n")
+    text = HERE.parent / "docs" / "scale.md"
+    text.write_text(page(text.read_text(), found))
 
 
 def show(title: str, rows: list[dict[str, Any]]) -> None:
     table = Table(*rows[0], title=title, title_justify="left", box=None)
     for row in rows:
-        table.add_row(*(f"{v:,.2f}" if isinstance(v, float) else str(v) for v in row.values()))
+        table.add_row(*map(shown, row.values()))
     Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
+def shown(value: Any) -> str:
+    return "–" if value is None else f"{value:,.2f}" if isinstance(value, float) else str(value)
+
+
 if __name__ == "__main__":
-    command = sys.argv[1] if len(sys.argv) > 1 else "speed"
-    if command not in ("speed", "scale"):
-        sys.exit(f"python -m benchmarks takes speed or scale, not {command!r}")
-    {"speed": speed, "scale": scale}[command]()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("command", nargs="?", choices=("speed", "scale"), default="speed")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument(
+        "--works", help="names with commas in between; where not said, those usual for the device"
+    )
+    parser.add_argument("--turns", type=int, default=12)
+    arguments = parser.parse_args()
+    if arguments.command == "scale":
+        scale()
+    else:
+        speed(arguments.device, arguments.works, arguments.turns)

@@ -7,13 +7,15 @@ and who takes part is known beforehand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.work import BATCH, ETA, GROUPS, STEPS, Work
+from benchmarks.work import BATCH, ETA, ROWS, STEPS, Work
 from fedauc import models
 from fedauc.core.loop import Federation, advance, begin
 from fedauc.core.tree import Tree
@@ -23,16 +25,19 @@ from fedauc.objectives import CrossEntropy
 from fedauc.participation import Cyclic
 from fedauc.schedules import Stagewise
 
+TOLERANCE = {"cpu": (1e-4, 1e-5), "cuda": (1e-3, 1e-4)}
+"""Relative and absolute, of weights after a few rounds, for the order in which floats are added."""
+
 
 class Ours:
     """`fedauc.core.loop` with the clients of a round vectorised."""
 
     def __init__(self, work: Work, data: FederatedData) -> None:
-        model, params = models.init(work.settings, work.shape, seed=0)
+        model, params = models.init(work.settings, work.shape, seed=0, device=data.x.device.type)
         self.fed = Federation(
             method=LocalSGDA(model, CrossEntropy()),
             data=data,
-            participation=Cyclic(groups=GROUPS),
+            participation=Cyclic(groups=work.groups),
             schedule=Stagewise(eta=ETA, steps=STEPS, cycles=10**9),
             batch=BATCH,
         )
@@ -58,9 +63,9 @@ class Loop:
     def __init__(self, work: Work, data: FederatedData, groups: Sequence[np.ndarray]) -> None:
         self.x, self.y = data.x, data.y
         bounds = zip(data.start, data.start[1:], strict=False)
-        self.rows = [torch.from_numpy(data.order[a:b]) for a, b in bounds]
+        self.rows = [torch.from_numpy(data.order[a:b]).to(self.x.device) for a, b in bounds]
         self.groups, self.done = groups, 0
-        self.module = work.module()
+        self.module = work.module(self.x.device.type)
         self.loss = nn.BCEWithLogitsLoss()
         self.weights = {name: value.clone() for name, value in self.module.state_dict().items()}
 
@@ -71,7 +76,8 @@ class Loop:
 
     def drawn(self, rows: Tensor) -> Tensor:
         """[I, B]: a client's batches, in the order of a fresh permutation."""
-        return rows[torch.randperm(len(rows))[: STEPS * BATCH]].view(STEPS, BATCH)
+        order = torch.randperm(len(rows), device=rows.device)
+        return rows[order[: STEPS * BATCH]].view(STEPS, BATCH)
 
     def average(self, cohort: Sequence[Tensor]) -> None:
         """A round with the given batches of each client."""
@@ -96,32 +102,88 @@ class Limit:
 
     def __init__(self, work: Work, data: FederatedData) -> None:
         self.x, self.y = data.x, data.y
-        self.batch = len(data.counts) // GROUPS * BATCH
-        self.module = work.module()
+        self.batch = work.per_round * BATCH
+        self.module = work.module(self.x.device.type)
         self.loss = nn.BCEWithLogitsLoss()
         self.optimizer = torch.optim.SGD(self.module.parameters(), lr=ETA)
 
     def round(self) -> None:
-        for rows in torch.randint(len(self.x), (STEPS, self.batch)):
+        for rows in torch.randint(len(self.x), (STEPS, self.batch), device=self.x.device):
             self.optimizer.zero_grad()
             logits = self.module(self.x[rows]).squeeze(1)
             self.loss(logits, self.y[rows]).backward()
             self.optimizer.step()
 
 
-def systems(work: Work) -> dict[str, Ours | Loop | Limit]:
-    """All three on the same rows; fails where ours and the loop do not compute the same."""
-    data = work.data()
+class Here:
+    """One of the three in this process, with a number of threads: a contender of `benchmarks.speed`."""
+
+    def __init__(self, name: str, system: Ours | Loop | Limit, threads: int, device: str) -> None:
+        self.name, self.system, self.threads, self.device = name, system, threads, device
+        self.setting = "1 thread" if threads == 1 else f"{threads} threads"
+
+    def resume(self) -> None:
+        torch.set_num_threads(self.threads)
+
+    def pause(self) -> None:
+        """What does not run in this process does not run."""
+
+    def round(self) -> float:
+        """One round; its seconds."""
+        start = time.perf_counter()
+        self.system.round()
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def contenders(work: Work, data: FederatedData, threads: Sequence[int]) -> list[Here]:
+    """All three on the same rows, with each number of threads; fails where ours and the loop do not compute
+    the same."""
+    device = data.x.device.type
     ours = Ours(work, data)
     groups = ours.fed.roster.groups
     same(ours, Loop(work, data, groups))
-    return {"ours": Ours(work, data), "loop": Loop(work, data, groups), "limit": Limit(work, data)}
+    make = {
+        "ours": lambda: Ours(work, data),
+        "loop": lambda: Loop(work, data, groups),
+        "limit": lambda: Limit(work, data),
+    }
+    return [Here(name, new(), n, device) for name, new in make.items() for n in threads]
 
 
 def same(ours: Ours, loop: Loop, rounds: int = 2) -> None:
     """The same weights after the same rows, up to the order in which floats are added."""
-    for t in range(rounds):
-        loop.average(list(ours.rows(t)))
-        ours.round()
-        for name, expected in loop.weights.items():
-            torch.testing.assert_close(ours.weights[name], expected, rtol=1e-4, atol=1e-5)
+    with full_precision():
+        for t in range(rounds):
+            loop.average(list(ours.rows(t)))
+            ours.round()
+    agree(ours.weights, loop.weights)
+
+
+def one_round(work: Work, data: FederatedData, clients: Sequence[int]) -> Tree:
+    """The loop's weights after a first round of these clients, each with its rows as they lie."""
+    loop = Loop(work, data, groups=[])
+    loop.average([torch.arange(i * ROWS, (i + 1) * ROWS).view(STEPS, BATCH) for i in clients])
+    return loop.weights
+
+
+def agree(weights: Tree, expected: Tree) -> None:
+    """Fails where weights differ by more than the order of a sum explains."""
+    for name, value in expected.items():
+        rtol, atol = TOLERANCE[value.device.type]
+        torch.testing.assert_close(weights[name], value, rtol=rtol, atol=atol)
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Without TF32, in which a convolution on a GPU keeps 10 bits."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before

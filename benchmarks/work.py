@@ -1,4 +1,4 @@
-"""The work that is timed: a round of federated averaging of cross-entropy with three models."""
+"""The work that is timed: a round of federated averaging of cross-entropy with several models."""
 
 from __future__ import annotations
 
@@ -11,42 +11,60 @@ from torch import nn
 from fedauc import models
 from fedauc.data.federated import FederatedData
 
-CLIENTS = 100
-GROUPS = 10  # rounds of a cycle, so that M = 10 clients take part in a round
 STEPS = 20  # I, local steps
 BATCH = 32  # B, examples of a step
 ROWS = STEPS * BATCH  # of a client: one round is one pass over them
 ETA = 0.05
-SAMPLES = CLIENTS // GROUPS * STEPS * BATCH  # examples of a round
 
 
 @dataclass(frozen=True)
 class Work:
-    """A model and the shape of its rows."""
+    """A model, the shape of its rows, and how many clients there are and take part in a round."""
 
     name: str
-    settings: models.Linear | models.MLP | models.CNN
+    settings: models.Settings
     shape: tuple[int, ...]
+    clients: int = 100
+    per_round: int = 10  # M
 
-    def module(self) -> nn.Module:
+    @property
+    def groups(self) -> int:
+        """Rounds of a cycle."""
+        return self.clients // self.per_round
+
+    @property
+    def samples(self) -> int:
+        """Examples of a round."""
+        return self.per_round * ROWS
+
+    def module(self, device: str = "cpu") -> nn.Module:
         """The model as PyTorch has it, from a fixed seed."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            return self.settings.build(self.shape)
+            return self.settings.build(self.shape).to(device)
 
-    def data(self) -> FederatedData:
-        """Clients with equally many rows; in every second row there is something to find."""
+    def data(self, device: str = "cpu") -> FederatedData:
+        """Clients one after another, with equally many rows; in every second there is something to find."""
         generator = torch.Generator().manual_seed(0)
-        n = CLIENTS * ROWS
+        n = self.clients * ROWS
         y = torch.arange(n) % 2
         x = torch.randn(n, *self.shape, generator=generator)
         x.reshape(n, -1)[:, 0] += y
-        names = [f"client-{i:02d}" for i in range(CLIENTS)]
-        return FederatedData.build(x, y, np.repeat(np.arange(CLIENTS), ROWS), names)
+        names = [f"client-{i:03d}" for i in range(self.clients)]
+        return FederatedData.build(x, y, np.repeat(np.arange(self.clients), ROWS), names, device)
 
 
-WORKS = (
-    Work("linear", models.Linear(), (64,)),
-    Work("mlp", models.MLP((300, 100)), (784,)),
-    Work("cnn", models.CNN((16, 32)), (1, 28, 28)),
-)
+MLP = models.MLP((300, 100))
+WORKS = {
+    work.name: work
+    for work in (
+        Work("linear", models.Linear(), (64,)),
+        Work("mlp", MLP, (784,)),
+        Work("cnn", models.CNN((16, 32)), (1, 28, 28)),
+        Work("resnet20", models.ResNet20(), (3, 32, 32)),
+        Work("resnet18", models.ResNet18(), (3, 32, 32)),
+        Work("mlp-m100", MLP, (784,), clients=1000, per_round=100),
+    )
+}
+USUAL = {"cpu": ("linear", "mlp", "cnn"), "cuda": tuple(WORKS)}
+"""What is measured on a device where nothing else is said."""
