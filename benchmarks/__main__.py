@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ def speed(device: str, works: str | None, turns: int) -> None:
     from benchmarks import speed
     from benchmarks.work import USUAL
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the peers go, and their files with them
     names = tuple(works.split(",")) if works else USUAL[device]
     file = HERE / "results.json"
     new = speed.run(names, device, turns)

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parent.parent
 HOME = ROOT / ".bench-env"
 PYTHON = HOME / "bin" / "python"
 PACKAGES = {"pfl": "pfl[pytorch]==0.6.0", "flower": "flwr[simulation]==1.41.0"}
+SYSTEMS = {"pfl": ("pfl", "pfl-processes"), "flower": ("flower",)}
 PATIENCE = 180  # seconds for a start or a round
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
@@ -30,12 +31,17 @@ class Absent(Exception):
     """A peer that cannot take part, and why."""
 
 
-def settings(name: str, work: Work) -> list[str]:
-    """The ways in which a peer can use the cores; the best one counts."""
+def settings(name: str, work: Work) -> list[tuple[str, str]]:
+    """(system, setting): the ways in which a peer is run; of a system's several the best one counts.
+
+    pfl runs in one process unless it is set up otherwise; with a process per core it is a system of its own.
+    """
     cores = os.cpu_count() or 1
     if name == "flower":
-        return ["run_simulation", "start_simulation"]
-    return [f"{cores} threads", f"{min(cores, work.per_round)} processes"] if cores > 1 else ["1 thread"]
+        return [("flower", "run_simulation"), ("flower", "start_simulation")]
+    alone = [("pfl", "1 thread"), ("pfl", f"{cores} threads")] if cores > 1 else [("pfl", "1 thread")]
+    several = min(cores, work.per_round)
+    return [*alone, ("pfl-processes", f"{several} processes")] if several > 1 else alone
 
 
 def absent(device: str) -> dict[str, str]:
@@ -92,8 +98,8 @@ class Peer:
     """A framework in a process group of its own, which is stopped while it is not its turn: a contender of
     `benchmarks.speed`."""
 
-    def __init__(self, name: str, setting: str, task: Path) -> None:
-        self.name, self.setting, self.folder = name, setting, task.parent
+    def __init__(self, system: str, name: str, setting: str, task: Path) -> None:
+        self.name, self.setting, self.folder = system, setting, task.parent
         count, _, unit = setting.partition(" ")
         processes = int(count) if unit == "processes" else 1
         threads = count if unit.startswith("thread") else "1"

@@ -18,7 +18,7 @@ from benchmarks.peers import Absent, Peer
 from benchmarks.work import WORKS, Work
 from fedauc.data.federated import FederatedData
 
-SYSTEMS = ("ours", "loop", "pfl", "flower", "limit")
+SYSTEMS = ("ours", "loop", "pfl", "pfl-processes", "flower", "limit")
 WARM_UP = 2  # turns that do not count (in them ours compiles its step or records it)
 TRIES = 3  # turns in which the settings of a system compete
 HOPELESS = 3.0  # a setting so many times slower than its system's best is given up at once
@@ -112,7 +112,7 @@ def rows(work: Work, device: str, times: list[dict[Contender, float]], contest: 
                 "rounds_per_s": 1 / seconds,
             }
         else:
-            row["note"] = contest.notes[name]
+            row["note"] = contest.notes.get(name, "needs more than one core")
         found.append(row)
     found[0] |= {
         f"ours/{name}": statistics.median(turn[present[name]] / turn[ours] for turn in times)
@@ -128,7 +128,7 @@ def contest(work: Work, device: str, absent: dict[str, str]) -> Iterator[Contest
     data, before = work.data(device), torch.get_num_threads()
     threads = sorted({1, os.cpu_count() or 1}) if device == "cpu" else [1]
     contest = Contest()
-    contest.notes |= absent
+    contest.notes |= {system: why for name, why in absent.items() for system in peers.SYSTEMS[name]}
     contest.contenders += systems.contenders(work, data, threads)
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         try:
@@ -145,12 +145,12 @@ def contest(work: Work, device: str, absent: dict[str, str]) -> Iterator[Contest
 def start(name: str, work: Work, data: FederatedData, folder: Path, contest: Contest) -> None:
     """A peer in every setting."""
     task = peers.task(work, data, folder)
-    for setting in peers.settings(name, work):
+    for system, setting in peers.settings(name, work):
         _say(f"{work.name}: starting {name}, {setting}")
         try:
-            contest.contenders.append(checked(Peer(name, setting, task), work, data))
+            contest.contenders.append(checked(Peer(system, name, setting, task), work, data))
         except Absent as reason:
-            contest.notes[name] = str(reason)
+            contest.notes[system] = str(reason)
 
 
 def checked(peer: Peer, work: Work, data: FederatedData) -> Peer:

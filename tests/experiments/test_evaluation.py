@@ -67,7 +67,7 @@ def test_tasks_run_in_order_on_one_thread_with_their_own_cpu_threads():
         with Beside("cpu", 1) as beside:
             for i in range(20):
                 beside.do(
-                    lambda i=i: seen.append((i, threading.get_ident(), torch.get_num_threads())), large=False
+                    lambda i=i: seen.append((i, threading.get_ident(), torch.get_num_threads())), large=True
                 )
         assert torch.get_num_threads() == 2
     finally:
@@ -98,6 +98,13 @@ def test_few_large_tasks_are_in_flight():
     assert max(most) == IN_FLIGHT
 
 
+def test_small_tasks_are_done_at_once_where_none_is_before_them():
+    seen = []
+    with Beside("cpu", 1) as beside:
+        beside.do(lambda: seen.append(threading.get_ident()), large=False)
+        assert seen == [threading.get_ident()]
+
+
 def test_small_tasks_wait_for_nothing():
     gate = threading.Event()
     with Beside("cpu", 1) as beside:
@@ -107,11 +114,11 @@ def test_small_tasks_wait_for_nothing():
         gate.set()
 
 
-def carried_out(tasks, then=None, large=False):
+def carried_out(tasks, then=None):
     """Hand tasks over and then run into an error, if one is given."""
     with Beside("cpu", 1) as beside:
         for task in tasks:
-            beside.do(task, large=large)
+            beside.do(task, large=True)
         if then is not None:
             raise then
 
@@ -140,7 +147,7 @@ def test_what_was_handed_over_is_done_before_an_error_leaves(raised):
     seen = []
     tasks = [lambda i=i: (time.sleep(0.02), seen.append(i)) for i in range(IN_FLIGHT)]
     with pytest.raises(raised):
-        carried_out(tasks, then=raised, large=True)
+        carried_out(tasks, then=raised)
     assert seen == list(range(IN_FLIGHT))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -66,7 +68,7 @@ def test_averaged_statistics_are_those_of_the_clients(prepared, method):
 
 def test_vectorised_clients_observe_what_single_ones_do(prepared):
     double = prepared.train.x.double()
-    rows = type(prepared.train)(double, prepared.train.y.double(), *list(vars(prepared.train).values())[2:])
+    rows = replace(prepared.train, x=double, y=prepared.train.y.double())
     found = []
     for mode in ("vmap", "loop"):
         config = config_for(mode=mode)

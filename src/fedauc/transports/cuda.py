@@ -268,7 +268,8 @@ class Graph:
         torch.cuda.current_stream().wait_stream(aside)
         self.outs = [out.new_empty(self.capacity, *out.shape) for out in outs]
         self.graph = torch.cuda.CUDAGraph()
-        with torch.no_grad(), torch.cuda.graph(self.graph):
+        # Validation may use the device from another thread meanwhile.
+        with torch.no_grad(), torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             for place, out in zip(self.outs, self._once(), strict=True):
                 place.index_copy_(0, self.now, out[None])
             self.now.add_(1)
