@@ -141,6 +141,13 @@ class Peer:
         """One round; its seconds, by the worker's clock."""
         return float(self._asked("round"))
 
+    def mean(self, least: float) -> float:
+        """Seconds of a round, the mean of as many as take `least` seconds."""
+        seconds = [self.round()]
+        while sum(seconds) < least:
+            seconds.append(self.round())
+        return sum(seconds) / len(seconds)
+
     def made(self) -> dict[str, Any]:
         """The weights after the last round, and the clients that took part in it."""
         file = self.folder / "made.pt"

@@ -35,6 +35,7 @@ class Contender(Protocol):
 
     def resume(self) -> None: ...
     def round(self) -> float: ...
+    def mean(self, least: float) -> float: ...
     def pause(self) -> None: ...
     def close(self) -> None: ...
 
@@ -126,7 +127,7 @@ def rows(work: Work, device: str, times: list[dict[Contender, float]], contest: 
 def contest(work: Work, device: str, absent: dict[str, str]) -> Iterator[Contest]:
     """All systems at the start line, and at home again whatever happens."""
     data, before = work.data(device), torch.get_num_threads()
-    threads = sorted({1, os.cpu_count() or 1}) if device == "cpu" else [1]
+    threads = sorted({1, os.cpu_count() or 1})
     contest = Contest()
     contest.notes |= {system: why for name, why in absent.items() for system in peers.SYSTEMS[name]}
     contest.contenders += systems.contenders(work, data, threads)
@@ -200,9 +201,6 @@ def _timed(contender: Contender) -> float:
     contender.resume()
     try:
         contender.round()
-        seconds: list[float] = []
-        while sum(seconds) < TURN:
-            seconds.append(contender.round())
-        return statistics.mean(seconds)
+        return contender.mean(TURN)
     finally:
         contender.pause()

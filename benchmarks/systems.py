@@ -8,7 +8,7 @@ and who takes part is known beforehand.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -21,6 +21,7 @@ from fedauc.core.loop import Federation, advance, begin
 from fedauc.core.tree import Tree
 from fedauc.data.federated import Draws, FederatedData
 from fedauc.methods import LocalSGDA
+from fedauc.models.model import Precision
 from fedauc.objectives import CrossEntropy
 from fedauc.participation import Cyclic
 from fedauc.schedules import Stagewise
@@ -30,10 +31,11 @@ TOLERANCE = {"cpu": (1e-4, 1e-5), "cuda": (1e-3, 1e-4)}
 
 
 class Ours:
-    """`fedauc.core.loop` with the clients of a round vectorised."""
+    """`fedauc.core.loop`, as it is used everywhere."""
 
-    def __init__(self, work: Work, data: FederatedData) -> None:
-        model, params = models.init(work.settings, work.shape, seed=0, device=data.x.device.type)
+    def __init__(self, work: Work, data: FederatedData, precision: Precision = "float32") -> None:
+        device = data.x.device.type
+        model, params = models.init(work.settings, work.shape, 0, device, precision)
         self.fed = Federation(
             method=LocalSGDA(model, CrossEntropy()),
             data=data,
@@ -60,8 +62,15 @@ class Ours:
 class Loop:
     """One client after another: the global weights in, I steps of SGD, and the mean of the weights out."""
 
-    def __init__(self, work: Work, data: FederatedData, groups: Sequence[np.ndarray]) -> None:
+    def __init__(
+        self,
+        work: Work,
+        data: FederatedData,
+        groups: Sequence[np.ndarray],
+        precision: Precision = "float32",
+    ) -> None:
         self.x, self.y = data.x, data.y
+        self.low = torch.autocast(self.x.device.type, torch.bfloat16, enabled=precision == "bfloat16")
         bounds = zip(data.start, data.start[1:], strict=False)
         self.rows = [torch.from_numpy(data.order[a:b]).to(self.x.device) for a, b in bounds]
         self.groups, self.done = groups, 0
@@ -91,36 +100,75 @@ class Loop:
         optimizer = torch.optim.SGD(self.module.parameters(), lr=ETA)
         for rows in batches:
             optimizer.zero_grad()
-            logits = self.module(self.x[rows]).squeeze(1)
-            self.loss(logits, self.y[rows]).backward()
+            with self.low:
+                logits = self.module(self.x[rows]).squeeze(1)
+            self.loss(logits.float(), self.y[rows]).backward()
             optimizer.step()
         return {name: value.clone() for name, value in self.module.state_dict().items()}
 
 
 class Limit:
-    """One model and one batch of M·B per step: the arithmetic of a round without federation."""
+    """One model and one batch of M·B per step: the arithmetic of a round without federation.
 
-    def __init__(self, work: Work, data: FederatedData) -> None:
+    On a GPU a step is captured in a CUDA graph. In bfloat16 weights and images are cast by hand, which is
+    faster than autocast (that normalises in float32), and the weights themselves stay in float32.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        data: FederatedData,
+        precision: Precision = "float32",
+        layout: torch.memory_format = torch.contiguous_format,
+    ) -> None:
+        device = data.x.device.type
+        self.batch, self.layout = work.per_round * BATCH, layout
+        self.low = torch.bfloat16 if precision == "bfloat16" else None
         self.x, self.y = data.x, data.y
-        self.batch = work.per_round * BATCH
-        self.module = work.module(self.x.device.type)
+        self.module = work.module(device)
+        if self.x.dim() == 4:
+            self.module = self.module.to(memory_format=layout)
         self.loss = nn.BCEWithLogitsLoss()
         self.optimizer = torch.optim.SGD(self.module.parameters(), lr=ETA)
+        self.rows = torch.randint(len(self.x), (self.batch,), device=device)
+        self.replay = self._captured() if device == "cuda" else self._step
 
     def round(self) -> None:
         for rows in torch.randint(len(self.x), (STEPS, self.batch), device=self.x.device):
-            self.optimizer.zero_grad()
-            logits = self.module(self.x[rows]).squeeze(1)
-            self.loss(logits, self.y[rows]).backward()
-            self.optimizer.step()
+            self.rows.copy_(rows)
+            self.replay()
+
+    def _step(self) -> None:
+        self.optimizer.zero_grad()
+        self.loss(self._logits(self.x[self.rows]), self.y[self.rows]).backward()
+        self.optimizer.step()
+
+    def _logits(self, x: Tensor) -> Tensor:
+        if self.low is None:
+            return self.module(x).squeeze(1)
+        low = {name: value.to(self.low) for name, value in self.module.named_parameters()}
+        x = x.to(self.low, memory_format=self.layout)
+        return torch.func.functional_call(self.module, low, (x,)).squeeze(1).float()
+
+    def _captured(self) -> Callable[[], None]:
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(3):
+                self._step()
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._step()
+        return graph.replay
 
 
 class Here:
     """One of the three in this process, with a number of threads: a contender of `benchmarks.speed`."""
 
-    def __init__(self, name: str, system: Ours | Loop | Limit, threads: int, device: str) -> None:
-        self.name, self.system, self.threads, self.device = name, system, threads, device
-        self.setting = "1 thread" if threads == 1 else f"{threads} threads"
+    def __init__(self, name: str, system: Ours | Loop | Limit, threads: int, setting: str) -> None:
+        self.name, self.system, self.threads, self.setting = name, system, threads, setting
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
 
     def resume(self) -> None:
         torch.set_num_threads(self.threads)
@@ -130,11 +178,18 @@ class Here:
 
     def round(self) -> float:
         """One round; its seconds."""
-        start = time.perf_counter()
-        self.system.round()
+        return self.mean(0.0)
+
+    def mean(self, least: float) -> float:
+        """Seconds of a round, the mean of as many as take `least` seconds; a GPU is waited for at the end, as
+        in a run."""
+        rounds, start = 0, time.perf_counter()
+        while rounds == 0 or time.perf_counter() - start < least:
+            self.system.round()
+            rounds += 1
         if self.device == "cuda":
             torch.cuda.synchronize()
-        return time.perf_counter() - start
+        return (time.perf_counter() - start) / rounds
 
     def close(self) -> None:
         """Nothing to end."""
@@ -143,16 +198,23 @@ class Here:
 def contenders(work: Work, data: FederatedData, threads: Sequence[int]) -> list[Here]:
     """All three on the same rows, with each number of threads; fails where ours and the loop do not compute
     the same."""
-    device = data.x.device.type
     ours = Ours(work, data)
     groups = ours.fed.roster.groups
     same(ours, Loop(work, data, groups))
+    if data.x.is_cuda:
+        precision, layouts = work.precision, {"channels first": torch.contiguous_format}
+        if data.x.dim() == 4:
+            layouts["channels last"] = torch.channels_last
+        limits = [Here("limit", Limit(work, data, precision, of), 1, name) for name, of in layouts.items()]
+        loop = Here("loop", Loop(work, data, groups, precision), 1, precision)
+        return [Here("ours", Ours(work, data, precision), 1, precision), loop, *limits]
     make = {
         "ours": lambda: Ours(work, data),
         "loop": lambda: Loop(work, data, groups),
         "limit": lambda: Limit(work, data),
     }
-    return [Here(name, new(), n, device) for name, new in make.items() for n in threads]
+    names = {n: "1 thread" if n == 1 else f"{n} threads" for n in threads}
+    return [Here(name, new(), n, names[n]) for name, new in make.items() for n in threads]
 
 
 def same(ours: Ours, loop: Loop, rounds: int = 2) -> None:

@@ -10,6 +10,7 @@ from torch import nn
 
 from fedauc import models
 from fedauc.data.federated import FederatedData
+from fedauc.models.model import Precision
 
 STEPS = 20  # I, local steps
 BATCH = 32  # B, examples of a step
@@ -26,6 +27,7 @@ class Work:
     shape: tuple[int, ...]
     clients: int = 100
     per_round: int = 10  # M
+    precision: Precision = "tf32"  # on a GPU
 
     @property
     def groups(self) -> int:
@@ -61,8 +63,8 @@ WORKS = {
         Work("linear", models.Linear(), (64,)),
         Work("mlp", MLP, (784,)),
         Work("cnn", models.CNN((16, 32)), (1, 28, 28)),
-        Work("resnet20", models.ResNet20(), (3, 32, 32)),
-        Work("resnet18", models.ResNet18(), (3, 32, 32)),
+        Work("resnet20", models.ResNet20(), (3, 32, 32), precision="bfloat16"),
+        Work("resnet18", models.ResNet18(), (3, 32, 32), precision="bfloat16"),
         Work("mlp-m100", MLP, (784,), clients=1000, per_round=100),
     )
 }
