@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedauc.core.method import Batch, Method
+from fedauc.core.method import Method
 from fedauc.core.tree import Tree
 from fedauc.data.federated import Draws
 from fedauc.transports.step import Flat, Step, compiled, recorded
@@ -27,6 +27,10 @@ RECORDED = 50
 """Local steps of a run from which on they are recorded."""
 WORTH = 30.0
 """Estimated seconds of a run's local steps from which on they are compiled."""
+SMALL = 2**15
+"""Numbers in the states of all clients up to which several steps are compiled as one."""
+STRIDES = (5, 4, 3, 2, 1)
+"""How many: the first that divides a round's steps."""
 MOST = 1e11
 """Operations of the largest step; fewer steps than would take `WORTH` with it need not be looked at."""
 
@@ -107,35 +111,62 @@ class Replay:
     def run(self, local: Any, draws: Draws, eta: Tensor, steps: int) -> tuple[Any, Tree]:
         values, structure = tree_flatten(local)
         state = [value.clone(memory_format=torch.contiguous_format) for value in values]
-        rest = [*draws.step(0), eta]
-        key = (structure, *((v.shape, v.dtype, v.device) for v in (*state, *rest)), torch.get_num_threads())
+        few = sum(value.numel() for value in state) <= SMALL
+        stride = next(n for n in STRIDES if steps % n == 0) if few else 1
+        shapes = ((v.shape, v.dtype, v.device) for v in (*state, *draws.step(0), eta))
+        key = (structure, *shapes, stride, torch.get_num_threads())
         if key not in self.ways:
-            self.ways[key] = Way(Step(self.fn, structure), state, rest, self.effort)
+            self.ways[key] = Way(self.fn, structure, state, draws, eta, stride, self.effort)
         way = self.ways[key]
         outs: list[list[Tensor]] = []
-        for t in range(steps):
-            state, out = way.advance(state, draws.step(t), eta)
-            outs.append(out)
+        for t in range(0, steps, way.stride):
+            state, taken = way.advance(state, draws, t, eta)
+            outs += taken
         each = (torch.stack(values, dim=1) for values in zip(*outs, strict=True))
         return tree_unflatten(state, structure), dict(zip(way.step.outs, each, strict=True))
 
 
 class Way:
-    """How steps with states and batches of one shape are taken."""
+    """How steps with states and batches of one shape are taken.
 
-    def __init__(self, step: Step, state: list[Tensor], rest: list[Tensor], effort: Effort) -> None:
-        self.step = step
+    Calling a compiled step takes longer than the step of a small model, so several are compiled as one.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        structure: TreeSpec,
+        state: list[Tensor],
+        draws: Draws,
+        eta: Tensor,
+        stride: int,
+        effort: Effort,
+    ) -> None:
+        self.step, self.stride = Step(fn, structure), 1
         self.in_place: Flat | None = None
         """Writes over the state."""
-        if effort.compiles(step, [*state, *rest]):
-            self.in_place = compiled(step.in_place, state, *rest)
+        if effort.compiles(self.step, [*state, *draws.step(0), eta]):
+            several = Step(fn, structure, stride)
+            self.in_place = compiled(several.in_place, state, *_batches(draws, 0, stride), eta)
+            if self.in_place is not None:
+                self.step, self.stride = several, stride
         if self.in_place is None and effort.records:
-            self.in_place = recorded(step.in_place, state, *rest)
+            self.in_place = recorded(self.step.in_place, state, *draws.step(0), eta)
 
-    def advance(self, state: list[Tensor], batch: Batch, eta: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """The new state, and what else the step returns."""
+    def advance(
+        self, state: list[Tensor], draws: Draws, t: int, eta: Tensor
+    ) -> tuple[list[Tensor], list[list[Tensor]]]:
+        """The state after `stride` steps from t on, and what else each of them returned."""
+        flat = (*state, *_batches(draws, t, self.stride), eta)
         if self.in_place is not None:
             with torch.no_grad():
-                return state, self.in_place(*state, *batch, eta)
-        values = self.step(*state, *batch, eta)
-        return values[: len(state)], values[len(state) :]
+                outs = self.in_place(*flat)
+        else:
+            values = self.step(*flat)
+            state, outs = values[: len(state)], values[len(state) :]
+        each = len(outs) // self.stride
+        return state, [list(outs[first : first + each]) for first in range(0, len(outs), each)]
+
+
+def _batches(draws: Draws, t: int, count: int) -> list[Tensor]:
+    return [value for step in range(t, t + count) for value in draws.step(step)]

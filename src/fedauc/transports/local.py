@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from fedauc.core import tree
 from fedauc.core.ledger import Ledger, count, parts, sizes
@@ -155,10 +156,12 @@ class LocalTransport:
         own = {name: value[part] for name, value in what.own.items()}
         memory = what.memory[part]
         known = tree.stack(memory) if memory[0] else {}
-        each = torch.arange(clients)  # something with a client axis, whatever else there is
         over = single if self.mode == "loop" else torch.func.vmap
-        init = over(lambda _, d, o, c: method.client_init(d, o, c), in_dims=(0, None, 0, 0))
-        local = init(each, what.down, own, known)
+        if own or known:
+            local = over(method.client_init, in_dims=(None, 0, 0))(what.down, own, known)
+        else:  # the same for all
+            alike = method.client_init(what.down, {}, {})
+            local = tree_map(lambda value: value.expand(clients, *value.shape), alike)
         weight, omega = (
             tree.placed(each[part], knobs.eta, knobs.eta.dtype)
             for each in (what.cohort.weight, what.cohort.omega)

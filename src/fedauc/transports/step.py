@@ -12,6 +12,7 @@ The methods do not know of any of this.
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -27,35 +28,38 @@ from fedauc.caches import cache_folder
 from fedauc.core.method import Batch
 from fedauc.transports import fuse, layout
 
-PARTS = len(Batch._fields) + 1
-"""Tensors of a step besides its state: the batch and η."""
-
 LARGE = 2**16
 """Elements of all clients' matrices from which on a product writes into them faster than compiled loops."""
 
 Flat = Callable[..., list[Tensor]]
-"""(*state, *batch, eta) → [*new state, *outs], all with the strides they came in with."""
+"""(*state, *batches, eta) → [*new state, *outs], or the outs alone where the state is written over."""
 
 
 class Step:
-    """A client step, of one client or of many at once, for one structure of state."""
+    """A client step, of one client or of many at once, for one structure of state; or several in a row."""
 
-    def __init__(self, fn: Callable[..., Any], structure: TreeSpec) -> None:
-        self.fn, self.structure = fn, structure
+    def __init__(self, fn: Callable[..., Any], structure: TreeSpec, times: int = 1) -> None:
+        self.fn, self.structure, self.times = fn, structure, times
         self.outs: tuple[str, ...] = ()
         """Names of what a step returns besides the new state; known once it has been taken."""
 
     def __call__(self, *flat: Tensor) -> list[Tensor]:
-        old = flat[:-PARTS]
-        local, outs = self.fn(tree_unflatten(list(old), self.structure), Batch(*flat[-PARTS:-1]), flat[-1])
+        """(*state, *batches, eta) → [*new state, *outs of the first step, *outs of the second, …]."""
+        old, eta = flat[: self.structure.num_leaves], flat[-1]
+        local, every = tree_unflatten(list(old), self.structure), []
+        batches = iter(flat[self.structure.num_leaves : -1])
+        for _ in range(self.times):
+            batch = Batch(*itertools.islice(batches, len(Batch._fields)))
+            local, outs = self.fn(local, batch, eta)
+            every += outs.values()
         new, structure = tree_flatten(local)
         assert structure == self.structure, "a step returns a state of the structure that it was given"
         self.outs = tuple(outs)
-        return [*map(_laid_out, new, old), *outs.values()]
+        return [*map(_laid_out, new, old), *every]
 
     def in_place(self, *flat: Tensor) -> list[Tensor]:
         """The step as one that writes its new state over the old; returns the outs alone."""
-        old, values = flat[:-PARTS], self(*flat)
+        old, values = flat[: self.structure.num_leaves], self(*flat)
         # What is an old value in another place must be kept before that one is written over.
         new = [v if v is o or not _shared(v, old) else v.clone() for v, o in zip(values, old, strict=False)]
         for place, value in zip(old, new, strict=True):
