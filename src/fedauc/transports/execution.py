@@ -27,6 +27,8 @@ RECORDED = 50
 """Local steps of a run from which on they are recorded."""
 WORTH = 30.0
 """Estimated seconds of a run's local steps from which on they are compiled."""
+FEW = 6
+"""Parts of a state up to which several steps are compiled as one: more take too long to compile."""
 SMALL = 2**15
 """Numbers in the states of all clients up to which several steps are compiled as one."""
 STRIDES = (5, 4, 3, 2, 1)
@@ -111,7 +113,7 @@ class Replay:
     def run(self, local: Any, draws: Draws, eta: Tensor, steps: int) -> tuple[Any, Tree]:
         values, structure = tree_flatten(local)
         state = [value.clone(memory_format=torch.contiguous_format) for value in values]
-        few = sum(value.numel() for value in state) <= SMALL
+        few = len(state) <= FEW and sum(value.numel() for value in state) <= SMALL
         stride = next(n for n in STRIDES if steps % n == 0) if few else 1
         shapes = ((v.shape, v.dtype, v.device) for v in (*state, *draws.step(0), eta))
         key = (structure, *shapes, stride, torch.get_num_threads())
