@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from tests.contract.federations import configured, rows, tensors
+from tests.transports.peeking import Peeking
 
 from fedauc import models
 from fedauc.core import rng
@@ -143,16 +144,6 @@ def test_the_fastest_layout_is_measured_once(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trained(1, models.CNN((4,)), LocalTransport(compile=False), "cuda")
-
-
-@dataclass(frozen=True)
-class Peeking(LocalSGDA):
-    """Looks at a value to decide what to do, which no capture can."""
-
-    def client_move(self, l, batch, eta):
-        if float(batch.x.sum()) > 1e9:
-            return l, {"loss": batch.x.sum()}
-        return super().client_move(l, batch, eta)
 
 
 def test_what_cannot_be_captured_is_said_once_and_run_all_the_same():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 import torch._inductor.config
 from tests.contract.federations import built
+from tests.transports.peeking import Peeking
 from torch.utils._pytree import tree_flatten, tree_map
 
 from fedauc import models
@@ -116,16 +117,6 @@ def test_every_cohort_size_has_its_own_recording():
             torch.testing.assert_close(after.z[name][:1], value)
             assert not after.z[name].equal(local.z[name])
     assert len(execution.ways) == len(set(sizes))
-
-
-@dataclass(frozen=True)
-class Peeking(LocalSGDA):
-    """Looks at a value to decide what to do, which no recording can."""
-
-    def client_move(self, l, batch, eta):
-        if float(batch.x.sum()) > 1e9:
-            return l, {"loss": batch.x.sum()}
-        return super().client_move(l, batch, eta)
 
 
 def test_a_step_that_depends_on_values_is_said():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -133,3 +135,8 @@ def test_single_precision_stays_single_and_close():
         for name, value in mean.items():
             assert value.dtype == torch.float32
             torch.testing.assert_close(value.double(), exact[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_transport_that_was_pickled_is_the_same():
+    transport = LocalTransport("vmap", 7, True, False, 1234, 2)
+    assert pickle.loads(pickle.dumps(transport)) == transport

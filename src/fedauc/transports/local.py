@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -103,7 +103,7 @@ class LocalTransport:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Recordings are made anew where a transport is unpickled."""
-        return type(self), (self.mode, self.chunk, self.compile, self.expected, self.parts)
+        return type(self), tuple(getattr(self, each.name) for each in fields(self) if each.init)
 
     def bind(self, expected: int) -> LocalTransport:
         """The transport for a run of so many local steps."""
