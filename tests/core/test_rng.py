@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from fedauc.core import rng
@@ -66,6 +68,23 @@ def test_keys_sizes_and_positions_broadcast():
         for j in range(25):
             alone = rng.permuted(rng.fold(i), sizes[i], positions[0, j : j + 1])
             assert together[i, j] == alone[0]
+
+
+@given(
+    sizes=st.lists(st.integers(1, 3000), min_size=1, max_size=5),
+    most=st.sampled_from([3, 300, 6000]),
+    seed=st.integers(0, 2**32),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_few_positions_are_those_of_all(sizes, most, seed):
+    """Whole permutations are made in another way than single elements of them."""
+    keys, n = rng.fold(seed, np.arange(len(sizes)))[:, None], np.array(sizes)[:, None]
+    together = rng.permuted(keys, n, np.arange(most)[None, :])
+    same = rng.permuted(keys[0], n, np.arange(most)[None, :])  # one key, several sizes
+    np.testing.assert_array_equal(same[0], together[0])
+    few = np.random.default_rng(seed).integers(0, most, 4)
+    np.testing.assert_array_equal(rng.permuted(keys, n, few[None, :]), together[:, few])
+    np.testing.assert_array_equal(rng.permuted(keys[0], n, few[None, :]), same[:, few])
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7, 9, 10, 17, 33])

@@ -159,12 +159,12 @@ def test_long_runs_are_compiled_where_nothing_is_said(compile, steps, expected):
 def test_no_compiler_is_said_and_the_run_goes_on(monkeypatch, tmp_path):
     """A machine without a compiler computes the same, more slowly."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("no-such-compiler",))
     model, params = models.init(models.Linear(), (1, 8, 8), 0)
     finals = []
     for transport in (LocalTransport(compile=True), LocalTransport(compile=False)):
         fed = federation(model, MinimaxAUC(), transport)
-        with warnings.catch_warnings(record=True) as said:
+        without = torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)})
+        with without, warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             *_, (state, _) = rounds(fed, begin(fed, params))
         finals.append(

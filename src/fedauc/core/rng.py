@@ -59,27 +59,64 @@ def permuted(key: U64, n: NDArray[np.int64], position: NDArray[np.int64]) -> NDA
     passes, at = (np.zeros(1, dtype=np.int64), position) if once else np.divmod(position, n)
     with np.errstate(over="ignore"):
         keys: U64 = _mix((key + passes.astype(np.uint64) * _GOLDEN).astype(np.uint64))
-    words = (keys, halves(n).astype(np.uint64), n.astype(np.uint64), at.astype(np.uint64))
     several = np.broadcast_shapes(keys.shape, n.shape)
     own, first, which = np.unique(np.broadcast_to(keys, several), return_index=True, return_inverse=True)
+    sizes, which = np.broadcast_to(n, several).reshape(-1)[first], which.reshape(several)
+    much = (4 ** halves(sizes)).sum() <= 2 * np.prod(shape)  # at least half of what there is is asked for
+    if much and (sizes[which] == n).all():
+        whole, begin = _whole(own, sizes)
+        return whole.take(begin[which] + at)
+    words = (keys, halves(n).astype(np.uint64), n.astype(np.uint64), at.astype(np.uint64))
     keys, half, size, value = (np.broadcast_to(each, shape) for each in words)
-    width = 4 ** int(half.max()) if value.size else 0
-    if 2 * value.size >= width * len(own):  # at least half of every permutation is asked for
-        halves_ = np.broadcast_to(words[1], several).reshape(-1)[first]
-        places = np.arange(width, dtype=np.uint64)
-        table = _feistel(*np.broadcast_arrays(own[:, None], halves_[:, None], places))
-        which = np.broadcast_to(which.reshape(several), shape)
-        further = lambda todo, value: table[which[todo], value]  # noqa: E731
-    else:
-        further = lambda todo, value: _feistel(keys[todo], half[todo], value)  # noqa: E731
-    value = further(..., value)
-    todo: Any = np.nonzero(value >= size)
+    value = _feistel(keys, half, value)
+    todo = np.nonzero(value >= size)
     while len(todo[0]):  # outside of range(n): walk on along the cycle
-        again = further(todo, value[todo])
-        value[todo] = again
+        again = value[todo] = _feistel(keys[todo], half[todo], value[todo])
         outside = again >= size[todo]
         todo = tuple(axis[outside] for axis in todo)
     return value.astype(np.int64)
+
+
+def _whole(key: U64, n: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The permutations of these keys, one behind the other, and where each begins."""
+    begin, half = np.empty_like(n), halves(n)
+    found: list[NDArray[np.int64]] = []
+    length = 0
+    for bits in np.unique(half):
+        (members,) = np.nonzero(half == bits)
+        found.append(_tabulated(key[members], int(bits), n[members]).reshape(-1))
+        begin[members] = length + np.arange(len(members)) * 4**bits
+        length += len(found[-1])
+    return found[0] if len(found) == 1 else np.concatenate(found), begin
+
+
+def _tabulated(key: U64, half: int, n: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[K, 4^half]: the n elements of each key's permutation, and anything behind them.
+
+    The same as `_feistel` and walking, with what a turn adds to each right half looked up in a table, and
+    all walks made at once, in strides that double. A key's number stands before the bits of its halves and
+    values, so that they say where to look.
+    """
+    number, side = np.arange(len(key))[:, None, None], np.arange(1 << half)
+    mask, turn = (1 << half) - 1, np.arange(1, TURNS + 1, dtype=np.uint64)[:, None, None]
+    with np.errstate(over="ignore"):
+        words = _mix(key[:, None] + side.astype(np.uint64) * _GOLDEN + turn)
+    added = (words.view(np.int64) & mask).reshape(TURNS, -1)
+    shape = len(key), 1 << half, 1 << half
+    left, right = (np.broadcast_to(each | number << half, shape) for each in (side[:, None], side))
+    for table in added:
+        left, right = right, left ^ table.take(right)
+    value = (left * (1 << half) + (right & mask)).reshape(len(key), -1)  # (shifting is slow)
+
+    first = number[:, 0] << 2 * half
+    end, place = first + n[:, None], np.arange(value.size).reshape(value.shape)
+    inside = place < end
+    further = value.copy()
+    np.copyto(further, place, where=inside)
+    np.copyto(value, first, where=~inside)  # a walk that begins outside may never end
+    while (value >= end).any():
+        value, further = further.take(value), further.take(further)
+    return value - first
 
 
 def halves(n: NDArray[np.int64]) -> NDArray[np.int64]:

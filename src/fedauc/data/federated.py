@@ -103,8 +103,8 @@ class Draws:
         if self._gathered is None:
             x, y = self.data.gather(self.index[t])
         else:
-            x, y = (part[t] for part in self._gathered)
-        return Batch(x, y, self.weight, self.row[t])
+            x, y = self._gathered[t]
+        return Batch(x, y, self.weight, self._rows[t])
 
     @property
     def rows(self) -> NDArray[np.int64]:
@@ -148,10 +148,17 @@ class Draws:
         return slots(self.counts, self.cohort.local, key, self.batch)
 
     @cached_property
-    def _gathered(self) -> tuple[Tensor, Tensor] | None:
-        """All steps' rows in one gather [I, M, B, …], where they are small."""
+    def _gathered(self) -> list[tuple[Tensor, Tensor]] | None:
+        """Each step's features and labels, of all steps in one gather where they are small."""
         size = self.index.numel() * self.data.x[0].numel() * self.data.x.element_size()
-        return self.data.gather(self.index) if size <= AT_ONCE else None
+        if size > AT_ONCE:
+            return None
+        x, y = self.data.gather(self.index)
+        return list(zip(x.unbind(), y.unbind(), strict=True))
+
+    @cached_property
+    def _rows(self) -> tuple[Tensor, ...]:
+        return self.row.unbind()
 
 
 def _permuted_on_device() -> Callable[..., Tensor] | None:

@@ -93,41 +93,50 @@ class Captured:
         shapes = [[str(v.dtype), *v.shape] for v in (*values, draws.data.x[:1])]
         name = hashlib.sha256(json.dumps([what, layouts, shapes]).encode()).hexdigest()[:16]
         known = cache_folder() / "layouts" / f"{name}.json"
-        if (found := _read(known)) is None or found["layout"] not in layouts:
-            found = self._measured(layouts, build, lambda graph: graph.timed(values, draws, eta))
-            known.parent.mkdir(parents=True, exist_ok=True)
-            found |= {"device": device, "torch": torch.__version__}
-            write_atomic(known, json.dumps(found, indent=2).encode())
-        return build(found["layout"], found["compile"])
+        if (found := _read(known)) is not None and found["layout"] in layouts:
+            return build(found["layout"], found["compile"])
+        graph, found = self._measured(layouts, build, lambda graph: graph.timed(values, draws, eta))
+        known.parent.mkdir(parents=True, exist_ok=True)
+        found |= {"device": device, "torch": torch.__version__}
+        write_atomic(known, json.dumps(found, indent=2).encode())
+        return graph
 
     def _measured(
         self, layouts: Sequence[str], build: Callable[[str, bool], Graph], timed: Callable[[Graph], float]
-    ) -> dict[str, Any]:
+    ) -> tuple[Graph, dict[str, Any]]:
         """The layout that takes least time: compiled, where it is to be, and not hopeless before."""
-        plain: dict[str, float] = {}
-        compile = False
-        for layout in layouts:
-            try:
-                graph = build(layout, False)
-            except Exception as error:  # not every operation can be vectorised
-                last = error
-                continue
-            plain[layout] = timed(graph)
-            compile = graph.compiles(self.effort)
+        graph, plain = _fastest(layouts, lambda layout: build(layout, False), timed)
+        seconds = plain
+        if compile := graph.compiles(self.effort):
             del graph
-        if not plain:
-            raise last
-        if compile:
             near = [layout for layout in plain if plain[layout] <= NEAR * min(plain.values())]
-            seconds = {layout: timed(build(layout, True)) for layout in near}
-        else:
-            seconds = plain
-        return {
+            graph, seconds = _fastest(near, lambda layout: build(layout, True), timed)
+        return graph, {
             "layout": min(seconds, key=seconds.__getitem__),
             "compile": compile,
             "seconds_per_step": seconds,
             "seconds_per_step_not_compiled": plain,
         }
+
+
+def _fastest(
+    layouts: Sequence[str], build: Callable[[str], Graph], timed: Callable[[Graph], float]
+) -> tuple[Graph, dict[str, float]]:
+    """The graph of the fastest layout, and the seconds of all; at most two graphs are in memory."""
+    seconds: dict[str, float] = {}
+    for layout in layouts:
+        try:
+            graph = build(layout)
+        except Exception as error:  # not every operation can be vectorised
+            last = error
+            continue
+        seconds[layout] = timed(graph)
+        if seconds[layout] <= min(seconds.values()):
+            best = graph
+        del graph
+    if not seconds:
+        raise last
+    return best, seconds
 
 
 def _read(path: Path) -> dict[str, Any] | None:

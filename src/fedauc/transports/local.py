@@ -220,7 +220,7 @@ def _summed(values: Tensor, weight: Tensor, depth: int) -> Tensor:
         middle = len(values) // 2
         before = _summed(values[:middle], weight[:middle], depth + 1)
         return before + _summed(values[middle:], weight[middle:], depth + 1)
-    return torch.tensordot(weight, values, dims=1)
+    return torch.mm(weight[None], values.reshape(len(values), -1)).view(values.shape[1:])
 
 
 def _kept(rows: Gathered, first: int) -> Pool:

@@ -101,7 +101,8 @@ def compiled(fn: Flat, state: Sequence[Tensor], *rest: Tensor, keep_layout: bool
         graph = fuse.fused(_traced(fn, state, rest, layout.PLAIN if keep_layout else None), LARGE)
         graph, updates = fuse.parted(layout.free(graph) if keep_layout else graph)
         example: list[Any] = [*(value.clone() for value in state), *rest]
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")  # train.precision says
             return fuse.together(torch._inductor.compile(graph, example), updates)
     except Exception as error:
         warnings.warn(
