@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import signal
 import sys
 from pathlib import Path
@@ -15,20 +16,20 @@ from rich.table import Table
 HERE = Path(__file__).parent
 
 
-def speed(device: str, works: str | None, turns: int) -> None:
+def speed(device: str, works: str | None, turns: int, seconds: float) -> None:
     from benchmarks import speed
     from benchmarks.work import USUAL
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the peers go, and their files with them
     names = tuple(works.split(",")) if works else USUAL[device]
     file = HERE / "results.json"
-    new = speed.run(names, device, turns)
-    rows = speed.merged(new, json.loads(file.read_text()) if file.exists() else [])
-    file.write_text(json.dumps(rows, indent=2) + "\n")
+    notes = []
+    for new in speed.run(names, device, turns, seconds):
+        rows = speed.merged(new, json.loads(file.read_text()) if file.exists() else [])
+        file.write_text(json.dumps(rows, indent=2) + "\n")
+        notes += [f"{row['work']}: {row['system']} {row['note']}" for row in new if "note" in row]
     show("rounds/s: 10 % of the clients in a round, 20 steps of batch 32", speed.summary(rows))
-    for row in new:
-        if "note" in row:
-            print(f"{row['work']}: {row['system']} {row['note']}")
+    print(*notes, sep="\n")
 
 
 def scale() -> None:
@@ -65,9 +66,10 @@ if __name__ == "__main__":
     parser.add_argument(
         "--works", help="names with commas in between; where not said, those usual for the device"
     )
-    parser.add_argument("--turns", type=int, default=12)
+    parser.add_argument("--turns", type=int, default=12, help="in which everyone is timed once")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="after which no turn begins, by work")
     arguments = parser.parse_args()
     if arguments.command == "scale":
         scale()
     else:
-        speed(arguments.device, arguments.works, arguments.turns)
+        speed(arguments.device, arguments.works, arguments.turns, arguments.seconds)

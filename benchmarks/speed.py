@@ -6,6 +6,7 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,8 @@ WARM_UP = 2  # turns that do not count (in them ours compiles its step or record
 TRIES = 3  # turns in which the settings of a system compete
 HOPELESS = 3.0  # a setting so many times slower than its system's best is given up at once
 TURN = 0.1  # seconds, at least, that a system is timed for in a turn
+LONG = 1.0  # seconds of a round from which on bringing back what it needs is no part of it worth avoiding
+LEAST = 3  # turns, however long they take
 
 Row = dict[str, Any]
 
@@ -77,23 +80,27 @@ class Contest:
         contender.close()
 
 
-def run(names: tuple[str, ...], device: str, turns: int) -> list[Row]:
-    """The rows of these works on a device."""
+def run(names: tuple[str, ...], device: str, turns: int, seconds: float) -> Iterator[list[Row]]:
+    """The rows of one work after another on a device."""
     absent = peers.absent(device)
-    return [row for name in names for row in measure(WORKS[name], device, turns, absent)]
+    for name in names:
+        yield measure(WORKS[name], device, turns, seconds, absent)
 
 
-def measure(work: Work, device: str, turns: int, absent: dict[str, str]) -> list[Row]:
+def measure(work: Work, device: str, turns: int, seconds: float, absent: dict[str, str]) -> list[Row]:
     """A row per system, with the setting that serves it best; of absent peers, why they are.
 
     Everything takes turns, so that whatever else the machine does falls on all alike: only ratios within a
-    turn are worth comparing, and their median over the turns is what is reported.
+    turn are worth comparing, and their median over the turns is what is reported. No turn begins later than
+    `seconds` after the first.
     """
     with contest(work, device, absent) as contesting:
         _say(f"{work.name}: choosing settings")
         contesting.settle()
         _say(f"{work.name}: measuring")
-        times = [contesting.turn() for _ in range(turns)]
+        times, begin = [], time.monotonic()
+        while len(times) < LEAST or (len(times) < turns and time.monotonic() - begin < seconds):
+            times.append(contesting.turn())
         return rows(work, device, times, contesting)
 
 
@@ -200,7 +207,7 @@ def _timed(contender: Contender) -> float:
     """Seconds of a round: the mean of as many as fill a turn, after one that brings back what it needs."""
     contender.resume()
     try:
-        contender.round()
-        return contender.mean(TURN)
+        first = contender.round()
+        return first if first >= LONG else contender.mean(TURN)
     finally:
         contender.pause()

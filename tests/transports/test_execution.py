@@ -24,7 +24,7 @@ from fedauc.participation import Cyclic
 from fedauc.schedules import Stagewise
 from fedauc.transports import LocalTransport
 from fedauc.transports.execution import Effort, Replay, Written
-from fedauc.transports.step import Step, recorded
+from fedauc.transports.step import Step, compiled, recorded
 
 
 def after(run, transport, rounds):
@@ -158,7 +158,7 @@ def test_long_runs_are_compiled_where_nothing_is_said(compile, steps, expected):
 
 def test_no_compiler_is_said_and_the_run_goes_on(monkeypatch, tmp_path):
     """A machine without a compiler computes the same, more slowly."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("FEDAUC_CACHE", str(tmp_path))
     model, params = models.init(models.Linear(), (1, 8, 8), 0)
     finals = []
     for transport in (LocalTransport(compile=True), LocalTransport(compile=False)):
@@ -174,3 +174,13 @@ def test_no_compiler_is_said_and_the_run_goes_on(monkeypatch, tmp_path):
     assert len(lines) == 1
     assert none == []
     assert all(torch.equal(machine[name], plain[name]) for name in plain)
+
+
+def test_compiled_code_is_in_the_cache_folder_whoever_compiled_before(monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDAUC_CACHE", str(tmp_path))
+    step = Step(lambda state, batch, eta: ([state[0] - eta * batch.x], {}), tree_flatten([torch.ones(3)])[1])
+    state, rest = [torch.ones(3)], [torch.ones(3), *(torch.ones(1) for _ in range(3)), torch.tensor(0.5)]
+    fn = compiled(step.in_place, state, *rest)
+    fn(*state, *rest)
+    assert state[0].tolist() == [0.5] * 3
+    assert list((tmp_path / "compiled").rglob("*.so"))

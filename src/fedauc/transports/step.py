@@ -31,6 +31,9 @@ from fedauc.transports import fuse, layout
 LARGE = 2**16
 """Elements of all clients' matrices from which on a product writes into them faster than compiled loops."""
 
+CHOSEN = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+"""Where the user wants compiled code to be; asked early, since it is set by whoever compiles first."""
+
 Flat = Callable[..., list[Tensor]]
 """(*state, *batches, eta) → [*new state, *outs], or the outs alone where the state is written over."""
 
@@ -94,10 +97,12 @@ def compiled(fn: Flat, state: Sequence[Tensor], *rest: Tensor, keep_layout: bool
 
     With `keep_layout`, images that come with their channels last stay so.
     """
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
     try:
         import torch._inductor
+        from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
+        own = CHOSEN in (None, default_cache_dir())
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder() / "compiled") if own else str(CHOSEN)
         graph = fuse.fused(_traced(fn, state, rest, layout.PLAIN if keep_layout else None), LARGE)
         graph, updates = fuse.parted(layout.free(graph) if keep_layout else graph)
         example: list[Any] = [*(value.clone() for value in state), *rest]
