@@ -43,4 +43,4 @@ scale: setup
 	$(BIN)/python -m benchmarks scale
 
 clean:
-	rm -rf $(VENV) demo-run build dist *.egg-info src/*.egg-info
+	rm -rf $(VENV) .bench-env demo-run build dist *.egg-info src/*.egg-info

@@ -23,8 +23,8 @@ from fedauc.data.preprocess import Preprocessor, fit_federated
 from fedauc.data.split import stratified_split
 from fedauc.errors import InputError
 from fedauc.experiments import runner
+from fedauc.experiments.assembly import Part, Prepared
 from fedauc.experiments.config import Config
-from fedauc.experiments.prepare import Part, Prepared
 
 
 class FederatedAUCClassifier(ClassifierMixin, BaseEstimator):

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from fedauc.errors import InputError
+from fedauc.experiments import kept, runner
 from fedauc.experiments import prepare as preparing
-from fedauc.experiments import runner
+from fedauc.experiments.assembly import Prepared
 from fedauc.experiments.config import Config
-from fedauc.experiments.prepare import Prepared, prepare
+from fedauc.experiments.prepare import prepare
 from tests.experiments.tables import claims, claims_csv
 
 
@@ -206,7 +207,7 @@ def test_large_tables_are_mapped_by_themselves(tmp_path, cache, monkeypatch):
     path = claims_parquet(tmp_path)
     prepared(path)
     assert not cache.exists()
-    monkeypatch.setattr(preparing, "LARGE", 600 * 8 * 4)  # 600 rows of 8 columns, exactly
+    monkeypatch.setattr(kept, "LARGE", 600 * 8 * 4)  # 600 rows of 8 columns, exactly
     assert_same_rows(prepared(path), prepared(path, **{"data.memory_map": "off"}))
     assert len(list((cache / "rows").iterdir())) == 1
     csv = tmp_path / "claims.csv"
@@ -227,10 +228,10 @@ def test_what_cannot_be_mapped_is_said(tmp_path, cache):
 def test_a_full_disk_is_said_or_gone_round(tmp_path, cache, monkeypatch):
     path = claims_parquet(tmp_path)
     in_memory = prepared(path, **{"data.memory_map": "off"})
-    monkeypatch.setattr(preparing.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10})())
+    monkeypatch.setattr(kept.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10})())
     with pytest.raises(InputError, match=r"cannot be kept in .*rows: .* GiB are needed.*FEDAUC_CACHE"):
         prepared(path, **{"data.memory_map": "on"})
-    monkeypatch.setattr(preparing, "LARGE", 0)
+    monkeypatch.setattr(kept, "LARGE", 0)
     held = prepared(path)
     assert "They are held in memory." in held.notes[-1]
     assert torch.equal(held.test.x, in_memory.test.x)

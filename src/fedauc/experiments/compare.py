@@ -20,8 +20,9 @@ from fedauc.core import checkpoint, rng
 from fedauc.data.federated import FederatedData
 from fedauc.errors import InputError
 from fedauc.experiments import runner
+from fedauc.experiments.assembly import Prepared
 from fedauc.experiments.config import CHOSEN, Config, UnknownSetting
-from fedauc.experiments.prepare import Prepared, prepare
+from fedauc.experiments.prepare import prepare
 from fedauc.experiments.runner import Watch, read_json, write_json
 from fedauc.models import Model
 from fedauc.transports import ranks

@@ -21,8 +21,8 @@ from fedauc import metrics
 from fedauc.core.tree import Tree
 from fedauc.errors import InputError
 from fedauc.experiments import outputs
+from fedauc.experiments.assembly import Part
 from fedauc.experiments.config import Config
-from fedauc.experiments.prepare import Part
 from fedauc.experiments.selection import Candidate, Selection, first
 from fedauc.models import Model
 

@@ -21,7 +21,7 @@ from fedauc.core.loop import Federation, RunState
 from fedauc.core.method import Cohort
 from fedauc.core.tree import Tree
 from fedauc.data.federated import Draws
-from fedauc.experiments.prepare import Part
+from fedauc.experiments.assembly import Part
 from fedauc.experiments.settings import Statistics
 from fedauc.methods.base import of, under
 from fedauc.methods.local_statistics import OWN_STATISTICS

@@ -32,10 +32,11 @@ from fedauc.core.loop import Federation, RoundRecord, RunState, advance, begin
 from fedauc.core.tree import Tree
 from fedauc.errors import InputError
 from fedauc.experiments import outputs, start
+from fedauc.experiments.assembly import Part, Prepared
 from fedauc.experiments.calibration import Calibration
 from fedauc.experiments.config import Config
 from fedauc.experiments.evaluation import Beside, Validated, validated
-from fedauc.experiments.prepare import Part, Prepared, prepare
+from fedauc.experiments.prepare import prepare
 from fedauc.experiments.selection import Candidate, Selection
 from fedauc.methods.base import of
 from fedauc.models import Model
