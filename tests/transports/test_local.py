@@ -59,9 +59,10 @@ def exchanged(transport, method, rows, who):
     memory = [{} for _ in who.clients]
     ledger = Ledger()
     server = method.server_init(params(dtype), np.ones((len(who.clients), 2)))
-    aggregate, kept, loss, _ = transport.exchange(method, server, memory, draws, who, knobs, SEED, ledger)
-    assert kept == [{}] * len(who.clients)
-    return aggregate, loss, ledger
+    carried = transport.exchange(method, server, memory, draws, who, knobs, SEED, ledger)
+    assert carried.cohort is who
+    assert carried.memory == [{}] * len(who.clients)
+    return carried.aggregate, carried.loss, ledger
 
 
 def by_hand(method, rows, who):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from fedauc.core.weighting import Balance, ClientWeight, Weighting
 from fedauc.data.federated import Draws, FederatedData
 from fedauc.participation.base import Participation, Roster
 from fedauc.schedules.base import Schedule, Stage
-from fedauc.transports.local import LocalTransport
+from fedauc.transports.local import Carried, LocalTransport
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Federation:
     data: FederatedData
     participation: Participation
     schedule: Schedule
-    transport: LocalTransport = field(default_factory=LocalTransport)
+    transport: Transport = field(default_factory=LocalTransport)
     batch: int = 32
     client_weight: ClientWeight = "uniform"
     balance: Balance = "aggregate"
@@ -80,6 +80,29 @@ class Federation:
         if self.uplink is None:
             return np.zeros(len(clients))
         return self.uplink.times(clients, self.data.clients, round, self.seed)
+
+
+class Transport(Protocol):
+    """Carries tasks to the clients and back what they made of them."""
+
+    def bind(self, expected: int) -> Transport:
+        """The transport for a run of so many local steps."""
+
+    def staged(self, memory: Store, method: Method) -> Store:
+        """What clients still keep when a stage begins."""
+
+    def exchange(
+        self,
+        method: Method,
+        server: Any,
+        memory: list[Tree],
+        draws: Draws,
+        cohort: Cohort,
+        knobs: Knobs,
+        seed: int,
+        ledger: Ledger,
+    ) -> Carried:
+        """One exchange: send down, I local steps, collect."""
 
 
 class RunState(NamedTuple):
@@ -135,7 +158,7 @@ def advance(fed: Federation, state: RunState) -> tuple[RunState, RoundRecord]:
     if new_stage:
         state = _new_stage(fed, state)
     server, memory, ledger = state.server, state.memory, state.ledger.copy()
-    knobs = _knobs(fed, state, stage, server)
+    knobs = _knobs(fed, state, stage, server, new_stage)
     *before, last = fed.method.phases(new_stage)
     for number, phase in enumerate(before, start=1):
         server, memory, _, _ = _exchange(fed, phase, number, server, memory, knobs, ledger)
@@ -165,6 +188,7 @@ def _exchange(
     known = memory if number == 0 else Store()  # only the method's own phase keeps anything
     before = [known.get(int(i)) or method.memory_init(server.z) for i in cohort.clients]
     carried = fed.transport.exchange(method, server, before, draws, cohort, knobs, seed, ledger)
+    cohort = carried.cohort
     ledger.wait(fed.times(cohort.clients, knobs.round), carried.sent, tree.nbytes(server.z), fed.uplink)
     server = method.server_update(server, carried.aggregate, cohort, knobs)
     if number == 0 and any(carried.memory):
@@ -185,12 +209,13 @@ def _new_stage(fed: Federation, state: RunState) -> RunState:
     if fed.output == "average":
         server = moved(server, averaged.z)
         averaged = averaging.start(averaged.z)
-    memory = state.memory.mapped(fed.method.memory_stage)
+    memory = fed.transport.staged(state.memory, fed.method)
     return state._replace(server=fed.method.server_stage(server), averaged=averaged, memory=memory)
 
 
-def _knobs(fed: Federation, state: RunState, stage: Stage, server: Any) -> Knobs:
+def _knobs(fed: Federation, state: RunState, stage: Stage, server: Any, new_stage: bool) -> Knobs:
     like = next(iter(server.z.values()))
     eta = like.new_full((), stage.eta)
-    cycle, _ = divmod(state.round, fed.roster.cycle_length)
-    return Knobs(eta, stage.steps, fed.batch, state.round, cycle, stage.number, fed.roster.cycle_length)
+    length = fed.roster.cycle_length
+    cycle = state.round // length
+    return Knobs(eta, stage.steps, fed.batch, state.round, cycle, stage.number, length, new_stage)

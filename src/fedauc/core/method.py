@@ -51,6 +51,8 @@ class Knobs(NamedTuple):
     stage: int
     cycle_length: int
     """K, rounds of a cycle."""
+    new_stage: bool = False
+    """Whether a stage begins with this round; the first round begins none."""
 
     @property
     def cycle_end(self) -> bool:
@@ -89,7 +91,7 @@ class Cohort(NamedTuple):
     share: NDArray[np.float64]
     """[M, 2] K·C±/π: the client's share in the two class expectations, corrected for its participation."""
 
-    def part(self, which: slice) -> Cohort:
+    def part(self, which: slice | NDArray[np.int64]) -> Cohort:
         """Some of its clients."""
         clients, weight, omega, local, share = self
         return Cohort(clients[which], weight[which], omega[which], local[which], share[which])

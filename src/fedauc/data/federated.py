@@ -39,6 +39,8 @@ class FederatedData:
     counts: NDArray[np.int64]
     """[N, 2]: negatives and positives of each client."""
     names: Sequence[str]
+    first: int = 0
+    """Number of the first of these clients: a site has the rows of one client of many."""
 
     @classmethod
     def build(
@@ -84,9 +86,10 @@ class Draws:
     ) -> None:
         self.data, self.cohort, self.draw = data, cohort, draw
         self.steps, self.batch, self.seed, self.round = steps, batch, seed, round
-        self.counts = data.counts[cohort.clients]
+        self.members = cohort.clients - data.first
+        self.counts = data.counts[self.members]
         if not self.counts.sum(axis=1).all():
-            empty = cohort.clients[self.counts.sum(axis=1) == 0][0]
+            empty = self.members[self.counts.sum(axis=1) == 0][0]
             raise InputError(f"client {data.names[empty]!r} has no training rows, so it cannot take part.")
 
     @property
@@ -114,7 +117,7 @@ class Draws:
     @cached_property
     def index(self) -> Tensor:
         """[I, M, B]: row numbers, on the data's device."""
-        first = placed(self.data.start[self.cohort.clients][:, None], self.data.x)
+        first = placed(self.data.start[self.members][:, None], self.data.x)
         where = self._positions + first
         return self.data.rows_in_order.index_select(0, where.flatten()).view(where.shape)
 

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 from fedauc.core import tree
 from fedauc.core.ledger import Ledger, count, parts, sizes
 from fedauc.core.method import Aggregate, Cohort, Gathered, Knobs, Method, Pool, Upload
+from fedauc.core.store import Store
 from fedauc.core.tree import Tree
 from fedauc.data.federated import Draws
 from fedauc.errors import InputError
@@ -28,6 +29,8 @@ FOLDS = 2
 class Carried(NamedTuple):
     """What an exchange brings back."""
 
+    cohort: Cohort
+    """Who has answered."""
     aggregate: Aggregate
     memory: list[Tree]
     """The clients' new memory."""
@@ -49,6 +52,14 @@ class Exchange(NamedTuple):
     draws: Draws
     cohort: Cohort
     knobs: Knobs
+
+
+class Made(NamedTuple):
+    """What clients made of an exchange; everything has a leading client axis."""
+
+    upload: Upload
+    memory: Tree
+    loss: Tensor
 
 
 class Collected(NamedTuple):
@@ -76,6 +87,16 @@ class Collected(NamedTuple):
             self.sent + other.sent,
             size,
         )
+
+    def carried(self, cohort: Cohort) -> Carried:
+        """From all who are in the cohort."""
+        gather = {
+            name: Pool(torch.cat([p.values for p in pools]), torch.cat([p.owner for p in pools]))
+            for name, pools in self.pools.items()
+        }
+        aggregate = Aggregate(self.mean, gather, self.total)
+        loss = torch.cat(self.losses).mean()
+        return Carried(cohort, aggregate, self.memory, loss, np.concatenate(self.sent))
 
 
 @dataclass(frozen=True)
@@ -109,6 +130,10 @@ class LocalTransport:
         """The transport for a run of so many local steps."""
         return replace(self, expected=expected)
 
+    def staged(self, memory: Store, method: Method) -> Store:
+        """What clients still keep when a stage begins."""
+        return memory.mapped(method.memory_stage)
+
     def exchange(
         self,
         method: Method,
@@ -129,13 +154,7 @@ class LocalTransport:
         ledger.down(sizes(own), 0)
         found = self._everybody(Exchange(method, down, own, memory, draws, cohort, knobs), m)
         ledger.up(found.size, m)
-        gather = {
-            name: Pool(torch.cat([p.values for p in pools]), torch.cat([p.owner for p in pools]))
-            for name, pools in found.pools.items()
-        }
-        aggregate = Aggregate(found.mean, gather, found.total)
-        loss = torch.cat(found.losses).mean()
-        return Carried(aggregate, found.memory, loss, np.concatenate(found.sent))
+        return found.carried(cohort)
 
     def _everybody(self, what: Exchange, clients: int) -> Collected:
         """What the clients of the cohort send."""
@@ -151,7 +170,10 @@ class LocalTransport:
         return before.and_then(self._collected(what, middle, last, depth + 1))
 
     def _clients(self, what: Exchange, part: slice, depth: int) -> Collected:
-        """Init, I steps and finish for a chunk of clients; everything has a leading client axis."""
+        return collected(self.made(what, part), what, part, depth)
+
+    def made(self, what: Exchange, part: slice) -> Made:
+        """Init, I steps and finish for a chunk of clients."""
         method, knobs, clients = what.method, what.knobs, part.stop - part.start
         own = {name: value[part] for name, value in what.own.items()}
         memory = what.memory[part]
@@ -162,24 +184,11 @@ class LocalTransport:
         else:  # the same for all
             alike = method.client_init(what.down, {}, {})
             local = tree_map(lambda value: value.expand(clients, *value.shape), alike)
-        weight, omega = (
-            tree.placed(each[part], knobs.eta, knobs.eta.dtype)
-            for each in (what.cohort.weight, what.cohort.omega)
-        )
         draws = what.draws.part(part)
         local, outs = self._execution(method, knobs).run(local, draws, knobs.eta, knobs.steps)
         finish = over(lambda d, l, c, o: method.client_finish(d, l, c, o, knobs), in_dims=(None, 0, 0, 0))
         upload, new = finish(what.down, local, known, outs)
-        size, sent = _sizes(upload, clients)
-        return Collected(
-            _folded(upload.mean, weight, depth),
-            _folded(upload.sum, omega, depth),
-            {name: [_kept(rows, part.start)] for name, rows in upload.gather.items()},
-            [tree.map_state(torch.clone, tree.unstack(new, i)) if new else {} for i in range(clients)],
-            [outs["loss"].mean(dim=1)],
-            [sent],
-            size,
-        )
+        return Made(upload, new, outs["loss"].mean(dim=1))
 
     def _execution(self, method: Method, knobs: Knobs) -> Execution:
         if method not in self.executions:
@@ -197,6 +206,28 @@ class LocalTransport:
         if self.mode == "streams":
             raise InputError("train.mode=streams needs a CUDA device; on a CPU choose vmap or loop.")
         return Replay(method, effort)
+
+
+def collected(made: Made, what: Exchange, part: slice, depth: int = FOLDS) -> Collected:
+    """What these clients of the cohort made, folded with their weights."""
+    upload, clients = made.upload, part.stop - part.start
+    weight, omega = (
+        tree.placed(each[part], what.knobs.eta, what.knobs.eta.dtype)
+        for each in (what.cohort.weight, what.cohort.omega)
+    )
+    size, sent = _sizes(upload, clients)
+    return Collected(
+        _folded(upload.mean, weight, depth),
+        _folded(upload.sum, omega, depth),
+        {name: [_kept(rows, part.start)] for name, rows in upload.gather.items()},
+        [
+            tree.map_state(torch.clone, tree.unstack(made.memory, i)) if made.memory else {}
+            for i in range(clients)
+        ],
+        [made.loss],
+        [sent],
+        size,
+    )
 
 
 def _folded(values: Tree, weight: Tensor, depth: int) -> Tree:

@@ -1,0 +1,1 @@
+"""One experiment across organisations: the same methods, with every client on a machine of its own."""

@@ -1,0 +1,205 @@
+"""The transport of a real federation: tasks go out, answers come in, and are folded as in-process ones are.
+
+It is given a `Link`, which is all that an engine has to provide. Whoever does not answer in time, or not as
+agreed, is left out of the round's cohort, with a line in `faults`; a round with too few answers fails. With
+everybody there, the bits are those of `train.mode=loop`: one client after another, summed in the same pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from fedauc.core import tree
+from fedauc.core.ledger import Ledger, sizes
+from fedauc.core.method import Cohort, Gathered, Knobs, Method, Upload
+from fedauc.core.store import Store
+from fedauc.core.tree import Tree
+from fedauc.data.federated import Draws, FederatedData
+from fedauc.federation.messages import Answer, Refused, Task, checked
+from fedauc.federation.site import sent
+from fedauc.methods.base import of, under
+from fedauc.transports.local import Carried, Collected, Exchange, LocalTransport, Made, collected
+
+ACCEPTED = "accepted"
+"""All that the coordinator knows of a client's memory: the round in which it was kept."""
+
+
+class Failure(NamedTuple):
+    """Why a site has not answered."""
+
+    reason: str
+
+
+class Link(Protocol):
+    """What an engine provides."""
+
+    def exchange(self, requests: Mapping[str, bytes], deadline: float) -> dict[str, bytes | Failure]:
+        """Send every named site its request; returns what came back within `deadline` seconds."""
+
+
+class Fault(NamedTuple):
+    """What went wrong with a site in a round."""
+
+    round: int
+    site: str
+    reason: str
+
+
+class TooFew(Exception):
+    """Fewer sites than the quorum have answered."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """The clients of a cohort at their own sites."""
+
+    link: Link
+    run: str
+    method: Method
+    """The federation's; a round's exchanges are those of its phases."""
+    shape: tuple[int, ...]
+    """Of a row."""
+    sites: Sequence[str]
+    """Names, by client number."""
+    deadline: float = 3600.0
+    """Seconds for a task."""
+    quorum: float = 1.0
+    """Share of a cohort that must have answered."""
+    largest: float = 1e6
+    """Norm of what a client sends, in norms of the iterate (but at least 1)."""
+    faults: list[Fault] = field(default_factory=list, compare=False)
+    saved: dict[int, int] = field(default_factory=dict, compare=False)
+    """By client, the last accepted round in the checkpoint."""
+    likes: dict[Any, Tree] = field(default_factory=dict, compare=False, repr=False)
+
+    def bind(self, expected: int) -> Remote:
+        """The transport for a run of so many local steps."""
+        return self
+
+    def staged(self, memory: Store, method: Method) -> Store:
+        """What clients keep changes at the clients when a stage begins."""
+        return memory
+
+    def committed(self, memory: Store) -> None:
+        """A checkpoint with this memory is on the disk."""
+        self.saved.update({client: int(kept[ACCEPTED]) for client, kept in memory.items()})
+
+    def exchange(
+        self,
+        method: Method,
+        server: Any,
+        memory: list[Tree],
+        draws: Draws,
+        cohort: Cohort,
+        knobs: Knobs,
+        seed: int,
+        ledger: Ledger,
+    ) -> Carried:
+        """One exchange: send tasks, wait, check and fold the answers."""
+        what = Exchange(
+            method,
+            method.broadcast(server),
+            method.address(server, cohort, knobs, seed),
+            memory,
+            draws,
+            cohort,
+            knobs,
+        )
+        tasks = self._tasks(what)
+        ledger.down(
+            {name: size * len(tasks) for name, size in sizes(what.down).items()} | sizes(what.own), len(tasks)
+        )
+        replies = self.link.exchange({name: task.packed() for name, task in tasks.items()}, self.deadline)
+        made = self._accepted(what, tasks, replies, server.z)
+        if len(made) < max(1, self.quorum * len(tasks)):
+            raise TooFew(f"{len(made)} of {len(tasks)} sites have answered in round {knobs.round + 1}.")
+        answered = [position for position, name in enumerate(tasks) if name in made]
+        present = what._replace(cohort=cohort.part(np.array(answered)))
+        found = _joined([collected(each, present, slice(i, i + 1)) for i, each in enumerate(made.values())])
+        ledger.up(found.size, len(made))
+        kept = {ACCEPTED: torch.tensor(knobs.round)} if method.memory_init(server.z) else {}
+        return found._replace(memory=[kept] * len(made)).carried(present.cohort)
+
+    def _tasks(self, what: Exchange) -> dict[str, Task]:
+        knobs, cohort = what.knobs, what.cohort
+        *before, last = (phase.method for phase in self.method.phases(knobs.new_stage))
+        phase = 0 if what.method == last else 1 + before.index(what.method)
+        down = tree.flatten(what.down, "down") | {"eta": knobs.eta}
+        tasks = {}
+        for i, client in enumerate(cohort.clients.tolist()):
+            own = under("own", {name: value[i] for name, value in what.own.items()})
+            tasks[self.sites[client]] = Task(
+                tensors=down | own,
+                run=self.run,
+                client=client,
+                phase=phase,
+                new_stage=knobs.new_stage,
+                seed=what.draws.seed,
+                steps=knobs.steps,
+                batch=knobs.batch,
+                round=knobs.round,
+                cycle=knobs.cycle,
+                stage=knobs.stage,
+                cycle_length=knobs.cycle_length,
+                negatives=float(cohort.local[i, 0]),
+                positives=float(cohort.local[i, 1]),
+                accepted=int(what.memory[i].get(ACCEPTED, torch.tensor(-1))),
+                saved=self.saved.get(client, -1),
+            )
+        return tasks
+
+    def _accepted(
+        self, what: Exchange, tasks: Mapping[str, Task], replies: Mapping[str, bytes | Failure], z: Tree
+    ) -> dict[str, Made]:
+        """What is as agreed, in the order of the cohort."""
+        norm = torch.cat([value.flatten().double() for value in z.values()]).norm().item()
+        like, made = self._like(what, tasks, z), {}
+        for name, task in tasks.items():
+            reply = replies.get(name, Failure("no answer"))
+            try:
+                if isinstance(reply, Failure):
+                    raise Refused(reply.reason)
+                answer = checked(Answer.unpacked(reply), task, like, self.largest * max(norm, 1.0))
+                made[name] = _made(answer)
+            except Refused as reason:
+                self.faults.append(Fault(what.knobs.round, name, str(reason)))
+        return made
+
+    def _like(self, what: Exchange, tasks: Mapping[str, Task], z: Tree) -> Tree:
+        """Names, types and shapes of an answer: what comes of a step on two empty rows."""
+        task = next(iter(tasks.values()))
+        key = (task.phase, task.new_stage)
+        if key not in self.likes:
+            x = next(iter(z.values())).new_zeros(2, *self.shape)
+            data = FederatedData.build(x, torch.tensor([0, 1]), np.zeros(2, dtype=np.int64), ["nobody"])
+            one, knobs = what.cohort.part(np.array([0])), what.knobs._replace(steps=1, batch=2)
+            cohort = one._replace(clients=np.zeros(1, dtype=np.int64), local=np.ones((1, 2)))
+            draws = Draws(data, cohort, what.method.draw, 1, 2, 0, 0)
+            own = {name: value[:1] for name, value in what.own.items()}
+            memory = [what.method.memory_init(z)]
+            dry = Exchange(what.method, what.down, own, memory, draws, cohort, knobs)
+            self.likes[key] = sent(LocalTransport("loop").made(dry, slice(0, 1)))
+        return self.likes[key]
+
+
+def _made(answer: Answer) -> Made:
+    """An answer as the work of one client, with a leading client axis."""
+    mean, total, rows = (
+        {name: value[None] for name, value in of(part, answer.tensors).items()}
+        for part in ("mean", "sum", "gather")
+    )
+    gather = {name: Gathered(v, torch.ones(v.shape[:2], dtype=torch.bool)) for name, v in rows.items()}
+    return Made(Upload(mean, gather, total), {}, answer.tensors["loss"][None])
+
+
+def _joined(parts: Sequence[Collected]) -> Collected:
+    """One after the other, in the pairs in which a cohort is halved in-process."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = len(parts) // 2
+    return _joined(parts[:middle]).and_then(_joined(parts[middle:]))
