@@ -91,7 +91,7 @@ def test_local_statistics_stay_and_score_their_own_rows(prepared):
     took_part = 2 * fed.data.clients  # two cycles
     assert state.ledger.bytes_up["model"] == took_part * parameters * 4
     z, _ = outputs.output(fed, model, state, "local")
-    scores = outputs.scores(model, z, prepared.valid)
+    scores = prepared.valid.scores(model, z)
     own = {i: {n.rpartition("statistics/")[2]: v for n, v in c.items()} for i, c in state.memory.items()}
     assert len(own) == fed.data.clients
     mean = {n: torch.stack([s[n] for s in own.values()]).mean(dim=0) for n in model.statistics}
@@ -101,7 +101,7 @@ def test_local_statistics_stay_and_score_their_own_rows(prepared):
         if len(rows):
             alone = model.scores(state.averaged.z | own[client], prepared.valid.x[rows])
             np.testing.assert_allclose(scores[rows], alone, rtol=1e-4, atol=1e-5)
-    without = outputs.scores(model, z, type(prepared.valid)(prepared.valid.x, prepared.valid.y, None))
+    without = type(prepared.valid)(prepared.valid.x, prepared.valid.y, None).scores(model, z)
     np.testing.assert_array_equal(without, model.scores(state.averaged.z | mean, prepared.valid.x))
 
 

@@ -18,7 +18,7 @@ from fedauc.data.federated import FederatedData
 from fedauc.experiments.presets import PRESETS
 from fedauc.federation.messages import Answer, Refused, Task
 from fedauc.federation.remote import Failure, Remote, TooFew
-from fedauc.federation.site import Forgotten, Site
+from fedauc.federation.worker import Forgotten, Worker
 from fedauc.transports import LocalTransport
 
 Tamper = Callable[[str, bytes], bytes | Failure]
@@ -31,7 +31,7 @@ class Loopback:
         names = fed.data.names
         self.folder, self.names = folder, names
         self.sites = {
-            name: Site("run", fed.method, params, _rows(fed.data, i), len(names), folder / name)
+            name: Worker("run", fed.method, params, _rows(fed.data, i), len(names), folder / name)
             for i, name in enumerate(names)
         }
         self.tamper: Tamper = lambda _, answer: answer
@@ -42,7 +42,7 @@ class Loopback:
         found: dict[str, bytes | Failure] = {}
         for name, request in requests.items():
             try:
-                found[name] = self.tamper(name, self.sites[name].answer(request))
+                found[name] = self.tamper(name, self.sites[name].answer(Task.unpacked(request)))
             except Refused as reason:
                 found[name] = Failure(str(reason))
         return found
@@ -67,7 +67,7 @@ def remote(run: Run, folder: Path, **settings) -> tuple[Run, Loopback]:
     """The same run with its clients at their sites."""
     link = Loopback(run.fed, run.params, folder)
     shape = tuple(run.fed.data.x.shape[1:])
-    transport = Remote(link, "run", run.fed.method, shape, run.fed.data.names, **settings)
+    transport = Remote(link, "run", shape, run.fed.data.names, **settings)
     return Run(replace(run.fed, transport=transport), run.params), link
 
 
@@ -114,9 +114,9 @@ def test_a_task_delivered_twice_is_answered_from_the_store(tmp_path, monkeypatch
     federated.after(4)
     name, request = link.requests[-1]
     site = link.sites[name]
-    first = site.answer(request)
+    first = site.answer(Task.unpacked(request))
     monkeypatch.setattr(LocalTransport, "made", lambda *_: pytest.fail("trained again"))
-    assert site.answer(request) == first
+    assert site.answer(Task.unpacked(request)) == first
 
 
 def test_an_answer_that_got_lost_leaves_no_trace(tmp_path):
@@ -177,7 +177,9 @@ def test_a_site_that_has_lost_what_it_kept_says_so(tmp_path):
     federated.advance(state)
     assert [fault.site for fault in federated.fed.transport.faults] == [name]
     with pytest.raises(Forgotten):
-        link.sites[name].answer(next(data for who, data in reversed(link.requests) if who == name))
+        link.sites[name].answer(
+            Task.unpacked(next(data for who, data in reversed(link.requests) if who == name))
+        )
 
 
 def changed(change: Callable[[Tree], Tree]) -> Callable[[bytes], bytes]:
@@ -241,7 +243,7 @@ def test_a_task_for_somebody_else_is_refused(field, tmp_path):
     task = Task.unpacked(request)
     other = replace(task, **{field: "other" if field == "run" else task.client + 1})
     with pytest.raises(Refused, match="another"):
-        link.sites[name].answer(other.packed())
+        link.sites[name].answer(other)
 
 
 def test_a_task_with_other_tensors_is_refused(tmp_path):
@@ -255,4 +257,4 @@ def test_a_task_with_other_tensors_is_refused(tmp_path):
         {n: v.double() for n, v in task.tensors.items()},
     ):
         with pytest.raises(Refused, match="not those of this experiment"):
-            link.sites[name].answer(replace(task, tensors=tensors_).packed())
+            link.sites[name].answer(replace(task, tensors=tensors_))

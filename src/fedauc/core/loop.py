@@ -7,7 +7,7 @@ method says what travels and what is computed; the transport carries it out; the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -64,6 +64,10 @@ class Federation:
                 phase.participation.bind(self.data.clients, self.seed)
         self.times(np.arange(1), 0)
 
+    def via(self, transport: Transport) -> Federation:
+        """The same federation, carried out by another transport."""
+        return replace(self, transport=transport)
+
     @property
     def rounds(self) -> int:
         return self.schedule.cycles * self.roster.cycle_length
@@ -91,6 +95,9 @@ class Transport(Protocol):
     def staged(self, memory: Store, method: Method) -> Store:
         """What clients still keep when a stage begins."""
 
+    def committed(self, memory: Store) -> None:
+        """A checkpoint with this memory is on the disk."""
+
     def exchange(
         self,
         method: Method,
@@ -101,6 +108,7 @@ class Transport(Protocol):
         knobs: Knobs,
         seed: int,
         ledger: Ledger,
+        phase: int,
     ) -> Carried:
         """One exchange: send down, I local steps, collect."""
 
@@ -187,7 +195,7 @@ def _exchange(
     draws = Draws(fed.data, cohort, method.draw, knobs.steps, knobs.batch, seed, knobs.round)
     known = memory if number == 0 else Store()  # only the method's own phase keeps anything
     before = [known.get(int(i)) or method.memory_init(server.z) for i in cohort.clients]
-    carried = fed.transport.exchange(method, server, before, draws, cohort, knobs, seed, ledger)
+    carried = fed.transport.exchange(method, server, before, draws, cohort, knobs, seed, ledger, number)
     cohort = carried.cohort
     ledger.wait(fed.times(cohort.clients, knobs.round), carried.sent, tree.nbytes(server.z), fed.uplink)
     server = method.server_update(server, carried.aggregate, cohort, knobs)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -36,6 +38,57 @@ def stratified_split(
         counts = _round_shares(sizes, _at_least_one(shares, len(rows)), rng)
         part[rows] = np.repeat(np.tile(np.arange(len(shares)), len(sizes)), counts.ravel())
     return tuple(np.flatnonzero(part == j) for j in range(len(shares)))
+
+
+class Share(NamedTuple):
+    """A client's part of a `stratified_split` that nobody carries out as a whole, for one class."""
+
+    state: int
+    increment: int
+    """Of the generator (PCG64) whose next numbers say in which order the client's rows are dealt."""
+    counts: list[int]
+    """How many go to each part."""
+
+
+def shared_split(sizes: np.ndarray, fractions: Fractions, rng: np.random.Generator) -> list[list[Share]]:
+    """What each client needs to know to do its part of a `stratified_split`: for each client and class.
+
+    `sizes` [client, class] are their rows. The result is that of `stratified_split` of all rows together,
+    client after client in this order, with the same generator.
+    """
+    shares = _shares(fractions)
+    plan: list[list[Share]] = [[] for _ in sizes]
+    for own in sizes.T:
+        before = np.cumsum(own) - own
+        words = [_advanced(rng, int(offset)) for offset in before]
+        total = int(own.sum())
+        rng.random(total)
+        counts = np.zeros((len(own), len(shares)), dtype=np.int64)
+        if total:
+            counts[own > 0] = _round_shares(own[own > 0], _at_least_one(shares, total), rng)
+        for client, (word, count) in enumerate(zip(words, counts.tolist(), strict=True)):
+            plan[client].append(Share(*word, count))
+    return plan
+
+
+def own_split(y: np.ndarray, plan: Sequence[Share]) -> tuple[np.ndarray, ...]:
+    """A client's rows of each part, sorted; class 0 first in the plan."""
+    part = np.empty(len(y), dtype=np.int8)
+    for label, (state, increment, counts) in enumerate(plan):
+        rows = np.flatnonzero(y == label)
+        bits = np.random.PCG64()
+        bits.state = bits.state | {"state": {"state": state, "inc": increment}}
+        order = np.argsort(np.random.Generator(bits).random(len(rows)), kind="stable")
+        part[rows[order]] = np.repeat(np.arange(len(counts)), counts)
+    return tuple(np.flatnonzero(part == j) for j in range(len(plan[0].counts)))
+
+
+def _advanced(rng: np.random.Generator, draws: int) -> tuple[int, int]:
+    """The generator's state after so many draws."""
+    bits = copy.deepcopy(rng.bit_generator)
+    assert isinstance(bits, np.random.PCG64)
+    state = bits.advance(draws).state["state"]
+    return state["state"], state["inc"]
 
 
 def ordered_split(

@@ -97,6 +97,7 @@ def read_table(
     min_rows: int = 2,
     small_clients: SmallClients = "error",
     by_column: bool = False,
+    lone_class: bool = False,
 ) -> Table:
     """Read a labelled table.
 
@@ -105,7 +106,8 @@ def read_table(
     features (`split_by` is one as well with `keep_split_by`). What happens to a client with fewer than
     `min_rows` rows is for `small_clients` to say: an error, all of them merged into one client, or kept.
     The features of an array (.npy) have their labels, clients and order in .npy files of their own. With
-    `by_column` the features are not read yet: each is when it is asked for.
+    `by_column` the features are not read yet: each is when it is asked for. With `lone_class`, which needs
+    `positive`, the rows may all be of one class: the others are elsewhere.
     """
     files = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
     if not files:
@@ -129,6 +131,7 @@ def read_table(
         frames[0] if len(frames) == 1 else Stacked(frames),
         members=members,
         by_column=by_column,
+        lone_class=lone_class,
         source=", ".join(shown),
         where=where,
         label=label,
@@ -164,6 +167,7 @@ def from_frame(
         frame,
         members=None,
         by_column=False,
+        lone_class=False,
         source=source,
         where=lambda row: f"{source}, row {row + 1}",
         label=label,
@@ -240,6 +244,7 @@ def _build(
     *,
     members: pd.Series | None,
     by_column: bool,
+    lone_class: bool,
     source: str,
     where: Where,
     label: str,
@@ -263,7 +268,7 @@ def _build(
     for name in drop:
         _column(frame, name, source, "column to drop")
 
-    y, positive_text = _labels(frame[label], positive, source, where)
+    y, positive_text = _labels(frame[label], positive, source, where, lone_class)
     if client is not None:
         members = frame[client]
     if members is None:
@@ -304,7 +309,7 @@ def _natural(text: str) -> tuple[bool, int, str]:
 
 
 def _labels(
-    column: pd.Series, positive: str | int | float | None, source: str, where: Where
+    column: pd.Series, positive: str | int | float | None, source: str, where: Where, lone_class: bool
 ) -> tuple[np.ndarray, str]:
     """Labels as 0 and 1, and the text of the value that is 1."""
     codes, uniques = pd.factorize(column)
@@ -318,7 +323,7 @@ def _labels(
         )
     values = sorted(set(texts), key=_natural)
     if positive is not None:
-        chosen = _positive(as_text(positive), values, column.name, source)
+        chosen = _positive(as_text(positive), values, column.name, source, lone_class)
     elif len(values) != 2:
         raise InputError(
             f"The label column {column.name!r} of {source} has {len(values)} value{'s' * (len(values) > 1)}, "
@@ -334,12 +339,12 @@ def _labels(
             )
         chosen = known[pair[1]]
     y = np.array([text == chosen for text in texts], dtype=np.int8)[codes]
-    if y.all():
+    if y.all() and not lone_class:
         raise InputError(f"Every row of {source} has the label {chosen!r} in the column {column.name!r}.")
     return y, chosen
 
 
-def _positive(wanted: str, values: list[str], name: Any, source: str) -> str:
+def _positive(wanted: str, values: list[str], name: Any, source: str, may_be_absent: bool) -> str:
     def number(text: str) -> float | None:
         try:
             return float(text)
@@ -351,6 +356,8 @@ def _positive(wanted: str, values: list[str], name: Any, source: str) -> str:
         value for value in values if number(value) is not None and number(value) == number(wanted)
     ]
     same = same or [value for value in values if value.lower() == wanted.lower()]
+    if not same and may_be_absent:
+        return wanted
     if len(same) != 1:
         raise InputError(
             f"The label column {name!r} of {source} has no value {wanted!r}, given as the positive one; "

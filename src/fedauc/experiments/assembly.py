@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,10 +12,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedauc.core.loop import Transport
+from fedauc.core.tree import Tree
 from fedauc.data.columns import Columns
 from fedauc.data.federated import FederatedData
 from fedauc.data.preprocess import Column, Preprocessor
 from fedauc.data.statistics import column_of
+from fedauc.methods.base import of
+from fedauc.models import Model
+from fedauc.models.model import DEEP
+
+CHUNK = 2048
+"""Rows that a small model scores at once on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +34,20 @@ class Part:
     y: NDArray[np.int8]
     client: NDArray[np.int64] | None
     """Codes into `Prepared.names`; None where the rows belong to no client."""
+
+    def scores(self, model: Model, z: Tree) -> NDArray[np.float32]:
+        """Logits of the rows, each with its client's statistics where there are such."""
+        # On a CPU few at once, so that what the layers compute stays in the cache.
+        chunk = None if self.x.is_cuda or len(model.parameters) > DEEP else CHUNK
+        found = model.scores(z, self.x, chunk).numpy(force=True)
+        if self.client is None:
+            return found
+        for client in sorted({int(name.split("/")[1]) for name in z if name.startswith("clients/")}):
+            rows = np.flatnonzero(self.client == client)
+            if len(rows):
+                own = z | of(f"clients/{client}", z)
+                found[rows] = model.scores(own, self.x[torch.from_numpy(rows)], chunk).numpy(force=True)
+        return found
 
 
 @dataclass(frozen=True)
@@ -41,6 +64,8 @@ class Prepared:
     notes: tuple[str, ...]
     setup_up: int = 0
     setup_down: int = 0
+    reach: Callable[[Any], Transport] | None = None
+    """Where the clients are elsewhere: the transport that carries a configuration out."""
 
     @property
     def shape(self) -> tuple[int, ...]:

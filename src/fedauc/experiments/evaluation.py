@@ -20,7 +20,6 @@ import torch
 from fedauc import metrics
 from fedauc.core.tree import Tree
 from fedauc.errors import InputError
-from fedauc.experiments import outputs
 from fedauc.experiments.assembly import Part
 from fedauc.experiments.config import Config
 from fedauc.experiments.selection import Candidate, Selection, first
@@ -48,12 +47,14 @@ class Beside:
 
     On a GPU the tasks have a stream of their own. It waits for what the caller had asked of the device when
     it handed the task over, and a task is over when the stream is idle, so what it reads is never reused.
+
+    Where training is not `alone` on this machine but at sites, tasks ask the same sites and take turns too.
     """
 
-    def __init__(self, device: str, threads: int) -> None:
+    def __init__(self, device: str, threads: int, alone: bool = True) -> None:
         on_gpu = torch.device(device).type == "cuda"
         self.pool = None
-        if on_gpu or 2 * threads <= cores():
+        if alone and (on_gpu or 2 * threads <= cores()):
             self.pool = ThreadPoolExecutor(1, "fedauc-validation", torch.set_num_threads, (threads,))
         self.stream = torch.cuda.Stream(device) if on_gpu else None
         self.tasks: deque[Future[None]] = deque()
@@ -121,7 +122,7 @@ def validated(
     model: Model, z: Tree, round: int, valid: Part, config: Config, selection: Selection | None
 ) -> tuple[Selection, Validated]:
     """The selection with the current output taken in, and how good it is."""
-    scores = outputs.scores(model, z, valid)
+    scores = valid.scores(model, z)
     if not np.isfinite(scores).all():
         eta = config.sections["schedule"]["eta"]
         raise InputError(

@@ -1,4 +1,4 @@
-"""From a run's state to the model that is validated and tested, and its scores.
+"""From a run's state to the model that is validated and tested.
 
 Without running statistics that is the averaged iterate. Under batch normalisation `train.statistics` says
 which statistics the model is evaluated with:
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedauc import models
 from fedauc.core import rng, tree
@@ -21,18 +20,15 @@ from fedauc.core.loop import Federation, RunState
 from fedauc.core.method import Cohort
 from fedauc.core.tree import Tree
 from fedauc.data.federated import Draws
-from fedauc.experiments.assembly import Part
 from fedauc.experiments.settings import Statistics
-from fedauc.methods.base import of, under
+from fedauc.methods.base import under
 from fedauc.methods.local_statistics import OWN_STATISTICS
 from fedauc.models import Model
-from fedauc.models.model import DEEP
 
 ROWS = 64
 """Rows of a client's batch when statistics are computed anew."""
 MOST = 256
 """So many clients at most are asked for it."""
-CHUNK = 2048
 
 
 def output(fed: Federation, model: Model, state: RunState, statistics: Statistics) -> tuple[Tree, Ledger]:
@@ -48,25 +44,6 @@ def output(fed: Federation, model: Model, state: RunState, statistics: Statistic
     for client, values in own.items():
         each |= under(f"clients/{client}", values)
     return z | mean | each, ledger
-
-
-def scores(model: Model, z: Tree, part: Part) -> NDArray[np.float32]:
-    """Logits of rows, each with its client's statistics where there are such."""
-    found = model.scores(z, part.x, _chunk(model, part)).numpy(force=True)
-    if part.client is None:
-        return found
-    for client in sorted({int(name.split("/")[1]) for name in z if name.startswith("clients/")}):
-        rows = np.flatnonzero(part.client == client)
-        if len(rows):
-            own = z | of(f"clients/{client}", z)
-            x = part.x[torch.from_numpy(rows)]
-            found[rows] = model.scores(own, x, _chunk(model, part)).numpy(force=True)
-    return found
-
-
-def _chunk(model: Model, part: Part) -> int | None:
-    """Rows that are scored at once: on a CPU few enough that what the layers compute stays in the cache."""
-    return None if part.x.is_cuda or len(model.parameters) > DEEP else CHUNK
 
 
 def _recalibrated(fed: Federation, model: Model, state: RunState) -> tuple[Tree, Ledger]:

@@ -82,7 +82,7 @@ class Trained:
 
     def scores(self, part: Part) -> NDArray[np.float32]:
         """Logits of the best model."""
-        return outputs.scores(self.model, self.best.z, part)
+        return part.scores(self.model, self.best.z)
 
 
 def run(
@@ -170,7 +170,7 @@ def train(
         state, flat, extra = checkpoint.restored(saved, *found, state, config.device)
         peak, choice = (Candidate(of(name, flat), *extra[name]) for name in ("peak", "choice"))
         with _threads(threads):
-            selection = Selection(peak, outputs.scores(model, peak.z, prepared.valid), choice)
+            selection = Selection(peak, prepared.valid.scores(model, peak.z), choice)
         before = extra["seconds"]
     every = config.train.eval_every or fed.roster.cycle_length
     began = time.monotonic()
@@ -190,12 +190,13 @@ def train(
         if saved is not None:
             log.flush()
             _save(saved, state, selection, seconds)
+            fed.transport.committed(state.memory)
 
     try:
         with (
             _threads(threads),
             _MetricsFile(out if here.first else None, state.round) as log,
-            Beside(config.device, threads) as beside,
+            Beside(config.device, threads, alone=prepared.reach is None) as beside,
         ):
             while state.round < fed.rounds:
                 state, record = advance(fed, state)
@@ -213,7 +214,7 @@ def train(
     def chosen() -> tuple[Candidate, Calibration]:
         assert selection is not None, "the last round is always validated"
         best = selection.choice
-        return best, Calibration.fit(outputs.scores(model, best.z, prepared.valid), prepared.valid.y)
+        return best, Calibration.fit(prepared.valid.scores(model, best.z), prepared.valid.y)
 
     best, calibration = here.told(chosen, config.device)
     return Trained(config, prepared, fed, model, best, state, seconds, calibration)
@@ -232,7 +233,8 @@ def _built(config: Config, prepared: Prepared) -> tuple[Model, Tree, Federation]
             f"train.statistics={config.train.statistics}: this model has no running statistics; only a resnet"
             " or densenet with norm=batch has."
         )
-    return model, params, config.federation(prepared.train, model)
+    fed = config.federation(prepared.train, model)
+    return model, params, fed if prepared.reach is None else fed.via(prepared.reach(config))
 
 
 def _from_file(config: Config, prepared: Prepared, model: Model, params: Tree) -> Tree:

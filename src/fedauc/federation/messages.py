@@ -35,6 +35,9 @@ class Message:
 
     kind: ClassVar[str]
     tensors: Tree
+    run: str
+    client: int
+    """The site's number."""
 
     def packed(self) -> bytes:
         about = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "tensors"}
@@ -45,14 +48,12 @@ class Message:
     @classmethod
     def unpacked(cls: type[M], data: bytes) -> M:
         """The message in these bytes, which must be of this kind."""
+        about = _about(data)
         try:
-            length = int.from_bytes(data[:8], "little")
-            header = json.loads(data[8 : 8 + length])
-            about = json.loads(header["__metadata__"]["fedauc"])
             tensors = load(data)
-        except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (SafetensorError, ValueError, KeyError, TypeError) as error:
             raise Refused(f"a message that cannot be read ({type(error).__name__})") from error
-        if not isinstance(about, dict) or about.pop("version", None) != VERSION:
+        if about.pop("version", None) != VERSION:
             raise Refused("a message of another version of fedauc")
         if about.pop("kind", None) != cls.kind:
             raise Refused(f"a message that is no {cls.kind}")
@@ -66,14 +67,100 @@ class Message:
 
 
 @dataclass(frozen=True)
+class Start(Message):
+    """Coordinator → site: the experiment. No tensors."""
+
+    kind = "start"
+    clients: int
+    """Sites of the federation."""
+    config: dict
+    """All settings: method, model, schedule, label, columns that are not used."""
+
+
+@dataclass(frozen=True)
+class Counted(Message):
+    """Site → coordinator: how many rows of each class the site has. No tensors."""
+
+    kind = "counted"
+    negatives: int
+    positives: int
+
+
+@dataclass(frozen=True)
+class Split(Message):
+    """Coordinator → site: how many rows of each class train, validate and test, and the random numbers
+    that say which. No tensors."""
+
+    kind = "split"
+    plan: dict
+
+
+@dataclass(frozen=True)
+class Proposed(Message):
+    """Site → coordinator: of every column whether it holds numbers, text, or an identifier. No tensors."""
+
+    kind = "proposed"
+    schema: dict
+
+
+@dataclass(frozen=True)
+class Summarise(Message):
+    """Coordinator → site: which sums of which columns are wanted. No tensors."""
+
+    kind = "summarise"
+    schema: dict
+    log1p: bool
+    """Of the logarithm of 1 + x."""
+
+
+@dataclass(frozen=True)
+class Summary(Message):
+    """Site → coordinator: of each numeric column count, mean, centred sums, minimum, maximum and missing
+    values, of each text column how often each value occurs (`data.statistics`). No tensors."""
+
+    kind = "summary"
+    statistics: dict
+
+
+@dataclass(frozen=True)
+class Fitted(Message):
+    """Coordinator → site: how columns become numbers, and what the objective knows of all classes. No
+    tensors."""
+
+    kind = "fitted"
+    preprocessor: str
+    objective: dict
+
+
+@dataclass(frozen=True)
+class Ready(Message):
+    """Site → coordinator: the labels of the rows that are scored. Tensors: `valid`, `test`."""
+
+    kind = "ready"
+
+
+@dataclass(frozen=True)
+class Rate(Message):
+    """Coordinator → site: score validation or test rows. Tensors: the model."""
+
+    kind = "rate"
+    part: str
+
+
+@dataclass(frozen=True)
+class Rated(Message):
+    """Site → coordinator: a score for each row. Tensors: `scores`."""
+
+    kind = "rated"
+    part: str
+
+
+@dataclass(frozen=True)
 class Task(Message):
     """Coordinator → site: one exchange of a round. Tensors: `down/…`, the broadcast; `own/…`, what is
     addressed to this site alone; `eta`."""
 
     kind = "task"
-    run: str
-    client: int
-    """The site's number."""
     phase: int
     """Which of the round's exchanges; 0 is the method's own."""
     new_stage: bool
@@ -111,12 +198,27 @@ class Answer(Message):
     kept), `loss`."""
 
     kind = "answer"
-    run: str
-    client: int
     round: int
     phase: int
     task: str
     """The task's digest."""
+
+
+def kind_of(data: bytes) -> str:
+    """The kind that a message says it is."""
+    return str(_about(data).get("kind"))
+
+
+def _about(data: bytes) -> dict[str, Any]:
+    try:
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length])
+        about = json.loads(header["__metadata__"]["fedauc"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Refused(f"a message that cannot be read ({type(error).__name__})") from error
+    if not isinstance(about, dict):
+        raise Refused("a message that cannot be read")
+    return about
 
 
 def checked(answer: Answer, task: Task, like: Tree, largest: float) -> Answer:
@@ -152,5 +254,5 @@ def _is(value: Any, kind: str) -> bool:
     """Whether JSON gave a value of this type; a whole float is written as an integer nowhere."""
     if kind == "bool" or isinstance(value, bool):
         return kind == "bool" and isinstance(value, bool)
-    types: dict[str, Any] = {"str": str, "int": int, "float": (int, float)}
+    types: dict[str, Any] = {"str": str, "int": int, "float": (int, float), "dict": dict}
     return isinstance(value, types[kind])

@@ -21,7 +21,7 @@ from fedauc.core.store import Store
 from fedauc.core.tree import Tree
 from fedauc.data.federated import Draws, FederatedData
 from fedauc.federation.messages import Answer, Refused, Task, checked
-from fedauc.federation.site import sent
+from fedauc.federation.worker import sent
 from fedauc.methods.base import of, under
 from fedauc.transports.local import Carried, Collected, Exchange, LocalTransport, Made, collected
 
@@ -60,8 +60,6 @@ class Remote:
 
     link: Link
     run: str
-    method: Method
-    """The federation's; a round's exchanges are those of its phases."""
     shape: tuple[int, ...]
     """Of a row."""
     sites: Sequence[str]
@@ -99,6 +97,7 @@ class Remote:
         knobs: Knobs,
         seed: int,
         ledger: Ledger,
+        phase: int,
     ) -> Carried:
         """One exchange: send tasks, wait, check and fold the answers."""
         what = Exchange(
@@ -110,7 +109,7 @@ class Remote:
             cohort,
             knobs,
         )
-        tasks = self._tasks(what)
+        tasks = self._tasks(what, phase)
         ledger.down(
             {name: size * len(tasks) for name, size in sizes(what.down).items()} | sizes(what.own), len(tasks)
         )
@@ -125,10 +124,8 @@ class Remote:
         kept = {ACCEPTED: torch.tensor(knobs.round)} if method.memory_init(server.z) else {}
         return found._replace(memory=[kept] * len(made)).carried(present.cohort)
 
-    def _tasks(self, what: Exchange) -> dict[str, Task]:
+    def _tasks(self, what: Exchange, phase: int) -> dict[str, Task]:
         knobs, cohort = what.knobs, what.cohort
-        *before, last = (phase.method for phase in self.method.phases(knobs.new_stage))
-        phase = 0 if what.method == last else 1 + before.index(what.method)
         down = tree.flatten(what.down, "down") | {"eta": knobs.eta}
         tasks = {}
         for i, client in enumerate(cohort.clients.tolist()):

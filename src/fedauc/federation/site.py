@@ -1,143 +1,179 @@
-"""A site's side of the rounds: it is given a task, trains on its own rows, and answers.
+"""A site: its rows, and what it does with them when it is asked to.
 
-Two things are kept in the site's folder, each written atomically before the answer leaves:
+    start     → counted    the table is read; how many rows of each class
+    split     → proposed   which rows train, validate and test; what the columns of the training rows hold
+    summarise → summary    sums of these columns
+    fitted    → ready      rows become numbers
+    task      → answer     local training (`worker`)
+    rate      → rated      scores of validation or test rows
 
-    answer-PHASE.safetensors   the last answer; a task that is delivered twice gets it again, without training
-    memory-ROUND.safetensors   what the method keeps at the client after a round (a control variate)
-
-A task says of which round the coordinator has *accepted* this site's answer, and the site goes on from what
-it kept in that round: an answer that got lost on the way, or came too late, leaves no trace in it.
+What has been agreed before training begins is kept in the site's folder, so that a site that was restarted
+goes on with the next task.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
-from torch import Tensor
 
-from fedauc.core import checkpoint, tree
-from fedauc.core.method import Cohort, Knobs, Method
+from fedauc import models
+from fedauc.core import checkpoint
 from fedauc.core.tree import Tree
-from fedauc.data.federated import Draws, FederatedData
+from fedauc.data.federated import FederatedData
+from fedauc.data.preprocess import Preprocessor
+from fedauc.data.split import Share, own_split
+from fedauc.data.statistics import propose_schema, summarise
+from fedauc.data.table import Table
 from fedauc.errors import InputError
-from fedauc.federation.messages import Answer, Refused, Task
-from fedauc.methods.base import of, under
-from fedauc.transports.local import Exchange, LocalTransport, Made
+from fedauc.experiments.assembly import Part
+from fedauc.experiments.config import Config
+from fedauc.experiments.settings import DataSettings
+from fedauc.federation import messages
+from fedauc.federation.messages import Message, Refused
+from fedauc.federation.worker import Worker
+from fedauc.models import Model
+
+PARTS = ("train", "valid", "test")
+KEPT = (messages.Start, messages.Split, messages.Fitted)
+"""What is kept of a run's preparation, in this order."""
 
 
-class Forgotten(Refused):
-    """The site does not have what it kept in the round that the coordinator names."""
+@dataclass
+class Run:
+    """What a site has made of a run's preparation so far."""
+
+    start: messages.Start
+    config: Config
+    table: Table
+    frame: pd.DataFrame | None = None
+    """Features, of all rows."""
+    rows: dict[str, np.ndarray] = field(default_factory=dict)
+    """Row numbers by part."""
+    parts: dict[str, Part] = field(default_factory=dict)
+    model: Model | None = None
+    worker: Worker | None = None
 
 
 @dataclass(frozen=True)
 class Site:
-    """One organisation in one run."""
+    """One organisation's side of all runs that it takes part in."""
 
-    run: str
-    method: Method
-    params: Tree
-    """Start values of the model: they say which names, types and shapes an iterate has."""
-    data: FederatedData
-    """The rows of this client, and its number."""
-    clients: int
-    """Of the whole federation."""
+    name: str
+    read: Callable[[DataSettings], Table]
+    """Reads the local table, as the experiment's data settings say."""
     folder: Path
-    transport: LocalTransport = field(default_factory=lambda: LocalTransport("loop"))
+    """The site's own; a run has a folder in it."""
+    runs: dict[str, Run] = field(default_factory=dict)
 
     def answer(self, request: bytes) -> bytes:
-        """What came of a task; a task that is not as agreed is refused."""
-        task = Task.unpacked(request)
-        if task.run != self.run or task.client != self.data.first:
-            raise Refused("a task for another run or another site")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        digest, stored = task.digest(), self.folder / f"answer-{task.phase}.safetensors"
-        if (before := _stored(stored, digest)) is not None:
-            return before
-        made = self._trained(task)
-        if made.memory:
-            kept = tree.unstack(made.memory, 0)
-            checkpoint.write_tensors(self._memory(task.round), kept, {"stage": task.stage})
-        reply = Answer(sent(made), self.run, task.client, task.round, task.phase, digest).packed()
-        checkpoint.write_atomic(stored, reply)
-        self._forget(task.saved)
-        return reply
-
-    def _trained(self, task: Task) -> Made:
-        *before, last = self.method.phases(task.new_stage)
-        if task.phase not in range(len(before) + 1):
-            raise Refused(f"a task of phase {task.phase}, which this method does not have")
-        method = (last, *before)[task.phase].method
-        server = self.method.server_init(self.params, np.ones((self.clients, 2), dtype=np.int64))
-        down = method.broadcast(server)
-        expected = tree.flatten(down, "down") | {"eta": next(iter(self.params.values())).new_zeros(())}
-        own = of("own", task.tensors)
-        _as_agreed({n: v for n, v in task.tensors.items() if not n.startswith("own/")}, expected)
-        knobs = Knobs(
-            task.tensors["eta"],
-            task.steps,
-            task.batch,
-            task.round,
-            task.cycle,
-            task.stage,
-            task.cycle_length,
-            task.new_stage,
-        )
-        one = np.ones(1)
-        local = np.array([[task.negatives, task.positives]])
-        cohort = Cohort(np.array([task.client]), one, one, local, np.ones((1, 2)))
-        draws = Draws(self.data, cohort, method.draw, task.steps, task.batch, task.seed, task.round)
-        memory = self._kept(task, server.z) if task.phase == 0 else method.memory_init(server.z)
-        received = tree.unflatten(down, task.tensors, "down")
-        each = {name: value[None] for name, value in own.items()}
-        return self.transport.made(
-            Exchange(method, received, each, [memory], draws, cohort, knobs), slice(0, 1)
-        )
-
-    def _kept(self, task: Task, z: Tree) -> Tree:
-        """What this client kept in the last accepted round."""
-        start = self.method.memory_init(z)
-        if task.accepted < 0 or not start:
-            return start
+        """What came of a request; whatever is not as agreed is refused."""
+        kind = messages.kind_of(request)
+        if kind not in HANDLERS:
+            raise Refused(f"a request of the unknown kind {kind[:40]!r}")
+        message, handle = HANDLERS[kind]
+        received = message.unpacked(request)
         try:
-            memory, about = checkpoint.read_tensors(self._memory(task.accepted))
-        except InputError as error:
-            raise Forgotten(f"what was kept in round {task.accepted} is lost") from error
-        for _ in range(task.stage - about["stage"]):
-            memory = self.method.memory_stage(memory)
-        return memory
+            reply = handle(self, received)
+        except (InputError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Refused(f"the request {kind!r} cannot be carried out: {error}") from error
+        if message in KEPT:
+            folder = self._folder(received.run)
+            folder.mkdir(parents=True, exist_ok=True)
+            checkpoint.write_atomic(folder / f"{kind}.safetensors", request)
+        return reply if isinstance(reply, bytes) else reply.packed()
 
-    def _memory(self, round: int) -> Path:
-        return self.folder / f"memory-{round}.safetensors"
+    def _folder(self, run: str) -> Path:
+        return self.folder / hashlib.sha256(run.encode()).hexdigest()[:16]
 
-    def _forget(self, before: int) -> None:
-        for path in self.folder.glob("memory-*.safetensors"):
-            if int(path.stem.removeprefix("memory-")) < before:
-                path.unlink(missing_ok=True)
+    def _run(self, run: str) -> Run:
+        """What is known of a run, also by a site that was restarted."""
+        if run not in self.runs:
+            for message in KEPT:
+                kept = self._folder(run) / f"{message.kind}.safetensors"
+                if kept.exists():
+                    HANDLERS[message.kind][1](self, message.unpacked(kept.read_bytes()))
+        if run not in self.runs:
+            raise Refused("a request for a run that has not been started here")
+        return self.runs[run]
+
+    def _task(self, message: messages.Task) -> bytes:
+        worker = self._run(message.run).worker
+        if worker is None:
+            raise Refused("a task before the rows were prepared")
+        return worker.answer(message)
+
+    def _start(self, message: messages.Start) -> Message:
+        config = Config.from_dict(message.config)
+        table = self.read(config.data)
+        self.runs[message.run] = Run(message, config, table)
+        positives = int(table.y.sum())
+        return messages.Counted({}, message.run, message.client, len(table.y) - positives, positives)
+
+    def _split(self, message: messages.Split) -> Message:
+        run = self._run(message.run)
+        shares = [Share(int(s), int(i), list(map(int, counts))) for s, i, counts in message.plan["classes"]]
+        rows = own_split(run.table.y, shares)
+        run.rows = dict(zip(PARTS, rows, strict=True))
+        return messages.Proposed({}, message.run, message.client, dict(propose_schema(self._training(run))))
+
+    def _summarise(self, message: messages.Summarise) -> Message:
+        found = summarise(self._training(self._run(message.run)), message.schema, log1p=message.log1p)
+        return messages.Summary({}, message.run, message.client, found.to_dict())
+
+    def _training(self, run: Run) -> pd.DataFrame:
+        assert isinstance(run.table.features, pd.DataFrame)
+        return run.table.features.iloc[run.rows["train"]]
+
+    def _fitted(self, message: messages.Fitted) -> Message:
+        run = self._run(message.run)
+        config = run.config.changed({f"objective.{n}": value for n, value in message.objective.items()})
+        preprocessor = Preprocessor.from_json(message.preprocessor)
+        assert isinstance(run.table.features, pd.DataFrame)
+        x = torch.from_numpy(preprocessor.transform(run.table.features))
+        y = run.table.y
+        run.parts = {name: Part(x[torch.from_numpy(rows)], y[rows], None) for name, rows in run.rows.items()}
+        model, params = models.init(config.component("model"), tuple(x.shape[1:]), config.seed)
+        run.model = model
+        run.worker = Worker(
+            message.run,
+            config.method_of(model, config.component("objective")),
+            params,
+            _own(run.parts["train"], self.name, message.client),
+            run.start.clients,
+            self._folder(message.run),
+        )
+        labels: Tree = {name: torch.from_numpy(run.parts[name].y) for name in ("valid", "test")}
+        return messages.Ready(labels, message.run, message.client)
+
+    def _rate(self, message: messages.Rate) -> Message:
+        run = self._run(message.run)
+        if run.model is None or message.part not in ("valid", "test"):
+            raise Refused("rows to score that there are not")
+        scores = run.parts[message.part].scores(run.model, message.tensors)
+        return messages.Rated({"scores": torch.from_numpy(scores)}, message.run, message.client, message.part)
 
 
-def sent(made: Made) -> Tree:
-    """What travels of one client's work: of gathered rows those that are kept."""
-    upload = made.upload
-    mean, total = ({n: v[0] for n, v in values.items()} for values in (upload.mean, upload.sum))
-    rows = {name: each.values[0][each.keep[0]] for name, each in upload.gather.items()}
-    return under("mean", mean) | under("sum", total) | under("gather", rows) | {"loss": made.loss[0]}
+HANDLERS: dict[str, tuple[type[Message], Callable[[Site, Any], Message | bytes]]] = {
+    "start": (messages.Start, Site._start),
+    "split": (messages.Split, Site._split),
+    "summarise": (messages.Summarise, Site._summarise),
+    "fitted": (messages.Fitted, Site._fitted),
+    "rate": (messages.Rate, Site._rate),
+    "task": (messages.Task, Site._task),
+}
 
 
-def _stored(path: Path, digest: str) -> bytes | None:
-    """The stored answer to this very task."""
-    try:
-        data = path.read_bytes()
-        return data if Answer.unpacked(data).task == digest else None
-    except (OSError, Refused):
-        return None
-
-
-def _as_agreed(found: Tree, expected: Tree) -> None:
-    def form(value: Tensor) -> tuple[torch.dtype, torch.Size]:
-        return value.dtype, value.shape
-
-    if {n: form(v) for n, v in found.items()} != {n: form(v) for n, v in expected.items()}:
-        raise Refused("a task whose tensors are not those of this experiment")
+def _own(part: Part, name: str, client: int) -> FederatedData:
+    """The rows of one client of many."""
+    order = np.argsort(part.y, kind="stable")
+    positives = int(part.y.sum())
+    counts = np.array([[len(part.y) - positives, positives]])
+    y = torch.from_numpy(part.y).to(part.x.dtype)
+    return replace(FederatedData(part.x, y, order, np.array([0, len(order)]), counts, [name]), first=client)

@@ -134,6 +134,9 @@ class LocalTransport:
         """What clients still keep when a stage begins."""
         return memory.mapped(method.memory_stage)
 
+    def committed(self, memory: Store) -> None:
+        """The clients' memory is part of the checkpoint."""
+
     def exchange(
         self,
         method: Method,
@@ -144,6 +147,7 @@ class LocalTransport:
         knobs: Knobs,
         seed: int,
         ledger: Ledger,
+        phase: int = 0,
     ) -> Carried:
         """One exchange: send down, I local steps, collect."""
         keep_freed_memory()

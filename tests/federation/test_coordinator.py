@@ -1,0 +1,177 @@
+"""A run whose rows are at the sites is the run on all their files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fedauc.core.checkpoint import read_tensors
+from fedauc.data.table import read_table
+from fedauc.errors import InputError
+from fedauc.experiments import runner
+from fedauc.experiments.config import Config
+from fedauc.federation.coordinator import prepared
+from fedauc.federation.messages import Refused
+from fedauc.federation.remote import Failure
+from fedauc.federation.site import Site
+
+SITES = ("basel", "geneva", "lugano", "zurich")
+SETTINGS = {
+    "data.label": "ill",
+    "data.positive": "1",
+    "model": "mlp",
+    "model.hidden": [5],
+    "participation": "cyclic",
+    "participation.groups": 2,
+    "schedule.cycles": 4,
+    "schedule.steps": 3,
+    "train.batch": 8,
+    "train.mode": "loop",
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[str, Path]:
+    """A file for each site: numbers, a skewed column, a text column, missing values, and one site that has
+    seen no case."""
+    generator = np.random.default_rng(5)
+    folder = tmp_path_factory.mktemp("sites")
+    found = {}
+    for number, name in enumerate(SITES):
+        n = 60 + 17 * number
+        y = (generator.random(n) < 0.25).astype(int) if name != "lugano" else np.zeros(n, dtype=int)
+        frame = pd.DataFrame(
+            {
+                "age": generator.normal(60 + 3 * y, 9, n).round(1),
+                "cost": np.exp(generator.normal(3 + y / 2, 1.8, n)).round(2),
+                "ward": generator.choice(["a", "b", "c"], n),
+                "ill": y,
+            }
+        )
+        frame.loc[generator.random(n) < 0.1, "age"] = np.nan
+        found[name] = folder / f"{name}.csv"
+        frame.to_csv(found[name], index=False)
+    return found
+
+
+class Loopback:
+    """Sites in this process; `restart` forgets all that is not in their folders."""
+
+    def __init__(self, files: Mapping[str, Path], folder: Path) -> None:
+        self.files, self.folder = files, folder
+        self.restart()
+
+    def restart(self) -> None:
+        def reading(path: Path):
+            return lambda data: read_table(
+                path, label=data.label, positive=data.positive, drop=data.drop, lone_class=True
+            )
+
+        self.sites = {name: Site(name, reading(p), self.folder / name) for name, p in self.files.items()}
+
+    def exchange(self, requests: Mapping[str, bytes], deadline: float) -> dict[str, bytes | Failure]:
+        found: dict[str, bytes | Failure] = {}
+        for name, request in requests.items():
+            try:
+                found[name] = self.sites[name].answer(request)
+            except Refused as reason:
+                found[name] = Failure(str(reason))
+        return found
+
+
+def together(method: str, files: Mapping[str, Path], out: Path, **more) -> dict:
+    """The run on all files in this process."""
+    config = Config.resolve(method, SETTINGS | more | {"data.path": [str(path) for path in files.values()]})
+    return runner.run(config, out)
+
+
+def apart(method: str, link: Loopback, out: Path, *, resume: bool = False, watch=None, **more) -> dict:
+    """The same run with every file at its site."""
+    config = Config.resolve(method, SETTINGS | more)
+    return runner.run(config, out, prepared=prepared(config, link, SITES), resume=resume, watch=watch)
+
+
+METHODS = ["cycp-fedavg", "cycp-minimax", "cycp-pairwise", "codasca", "two-stage-codasca"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_model_is_bit_for_bit_the_one_of_all_rows_in_one_place(method, files, tmp_path):
+    more = {"train.warmup_cycles": 2}
+    one = together(method, files, tmp_path / "together", **more)
+    many = apart(method, Loopback(files, tmp_path / "sites"), tmp_path / "apart", **more)
+    assert many["test_auc"] == one["test_auc"]
+    assert many["best_round"] == one["best_round"]
+    assert many["valid_auc"] == one["valid_auc"]
+    models = [read_tensors(tmp_path / name / "model.safetensors")[0] for name in ("together", "apart")]
+    assert models[0].keys() == models[1].keys()
+    assert all(torch.equal(value, models[1][name]) for name, value in models[0].items())
+    fitted = [(tmp_path / name / "preprocess.json").read_text() for name in ("together", "apart")]
+    assert fitted[0] == fitted[1]
+    shares = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("together", "apart")]
+    assert shares[0]["per_client"] == shares[1]["per_client"]
+
+
+class Interrupts:
+    """Ends a run after some rounds, as a crash would."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def begin(self, *_) -> None: ...
+    def end(self) -> None: ...
+
+    def round(self, record, auc, traffic) -> None:
+        if record.round == self.after:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("method", ["codasca", "cycp-pairwise"])
+def test_coordinator_and_sites_that_were_restarted_end_with_the_same_model(method, files, tmp_path):
+    undisturbed = Loopback(files, tmp_path / "a")
+    apart(method, undisturbed, tmp_path / "undisturbed")
+    link = Loopback(files, tmp_path / "b")
+    with pytest.raises(KeyboardInterrupt):
+        apart(method, link, tmp_path / "disturbed", watch=Interrupts(5))
+    link.restart()
+    apart(method, link, tmp_path / "disturbed", resume=True)
+    models = [read_tensors(tmp_path / n / "model.safetensors")[0] for n in ("undisturbed", "disturbed")]
+    assert all(torch.equal(value, models[1][name]) for name, value in models[0].items())
+
+
+def test_a_site_without_the_label_is_named(files, tmp_path):
+    path = tmp_path / "geneva.csv"
+    pd.read_csv(files["geneva"]).rename(columns={"ill": "sick"}).to_csv(path, index=False)
+    link = Loopback(files | {"geneva": path}, tmp_path / "sites")
+    with pytest.raises(InputError, match=r"geneva: .* has no column 'ill'"):
+        apart("cycp-minimax", link, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("data.partition", "iid"), ("data.client", "ward"), ("data.remove_positives", 0.5)]
+)
+def test_settings_for_rows_in_one_place_are_refused(setting, value, files, tmp_path):
+    with pytest.raises(InputError, match="cannot be set in a federation"):
+        apart("cycp-minimax", Loopback(files, tmp_path), tmp_path / "run", **{setting: value})
+
+
+def test_a_restarted_site_that_knows_nothing_says_so(files, tmp_path):
+    link = Loopback(files, tmp_path / "sites")
+    config = Config.resolve("cycp-minimax", SETTINGS)
+    ready = prepared(config, link, SITES)
+    link.folder = tmp_path / "other"
+    link.restart()
+    with pytest.raises(InputError, match="has not been started here"):
+        ready.valid.scores(None, {"w": torch.zeros(1)})
+
+
+def test_requests_of_an_unknown_kind_are_refused(files, tmp_path):
+    from fedauc.federation.messages import Ready
+
+    with pytest.raises(Refused, match="unknown kind"):
+        Loopback(files, tmp_path).sites["basel"].answer(Ready({}, "run", 0).packed())
