@@ -29,8 +29,8 @@ def in_turn(monkeypatch):
 
 
 class InTurn(Beside):
-    def __init__(self, device, threads):
-        super().__init__("cpu", 10**6)
+    def __init__(self, device, threads, alone):
+        super().__init__("cpu", threads, alone=False)
         assert self.pool is None
 
 
