@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "installing into $(VENV) (a few minutes the first time)"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch==2.13.0
-	$(PIP) --editable '.[dev]'
+	$(PIP) --editable '.[dev,nvflare]'
 	touch $@
 
 # Real handwritten digits (shipped with scikit-learn), 80 % of the eights removed, 30 very uneven clients.
@@ -29,7 +29,7 @@ demo: setup
 test: setup
 	bash scripts/install-browser.sh
 	$(BIN)/python -m pytest -n 2 -m "not slow and not browser"
-	$(BIN)/python -m pytest -n 2 -m "slow or browser"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "slow or browser"
 
 check: setup
 	$(BIN)/ruff check .
