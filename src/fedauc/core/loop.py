@@ -6,6 +6,7 @@ method says what travels and what is computed; the transport carries it out; the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -113,6 +114,10 @@ class Transport(Protocol):
         """One exchange: send down, I local steps, collect."""
 
 
+class Skipped(Exception):
+    """Too few clients were there for a round, which is to be left out."""
+
+
 class RunState(NamedTuple):
     """What a run is at a round's end; a checkpoint holds exactly this."""
 
@@ -168,9 +173,13 @@ def advance(fed: Federation, state: RunState) -> tuple[RunState, RoundRecord]:
     server, memory, ledger = state.server, state.memory, state.ledger.copy()
     knobs = _knobs(fed, state, stage, server, new_stage)
     *before, last = fed.method.phases(new_stage)
-    for number, phase in enumerate(before, start=1):
-        server, memory, _, _ = _exchange(fed, phase, number, server, memory, knobs, ledger)
-    server, memory, cohort, loss = _exchange(fed, last, 0, server, memory, knobs, ledger)
+    try:
+        for number, phase in enumerate(before, start=1):
+            server, memory, _, _ = _exchange(fed, phase, number, server, memory, knobs, ledger)
+        server, memory, cohort, loss = _exchange(fed, last, 0, server, memory, knobs, ledger)
+    except Skipped:
+        nobody = RoundRecord(state.round + 1, cycle, stage.number, group, 0, stage.eta, knobs.eta * math.nan)
+        return state._replace(round=state.round + 1, ledger=ledger), nobody
     averaged = averaging.follow(state.averaged, server.z, fed.output, fed.memory * length)
     record = RoundRecord(state.round + 1, cycle, stage.number, group, len(cohort.clients), stage.eta, loss)
     return RunState(state.round + 1, server, memory, averaged, ledger), record

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from fedauc.core import tree
 from fedauc.core.ledger import Ledger, sizes
+from fedauc.core.loop import Skipped
 from fedauc.core.method import Cohort, Gathered, Knobs, Method, Upload
 from fedauc.core.store import Store
 from fedauc.core.tree import Tree
 from fedauc.data.federated import Draws, FederatedData
+from fedauc.errors import InputError
 from fedauc.federation.messages import Answer, Refused, Task, checked
 from fedauc.federation.worker import sent
 from fedauc.methods.base import of, under
@@ -50,7 +52,7 @@ class Fault(NamedTuple):
     reason: str
 
 
-class TooFew(Exception):
+class TooFew(InputError):
     """Fewer sites than the quorum have answered."""
 
 
@@ -66,8 +68,12 @@ class Remote:
     """Names, by client number."""
     deadline: float = 3600.0
     """Seconds for a task."""
+    attempts: int = 1
+    """How often a site is asked that does not answer."""
     quorum: float = 1.0
     """Share of a cohort that must have answered."""
+    absent: Literal["stop", "skip"] = "stop"
+    """What becomes of a round with fewer answers: it ends the run, which can be resumed, or is left out."""
     largest: float = 1e6
     """Norm of what a client sends, in norms of the iterate (but at least 1)."""
     faults: list[Fault] = field(default_factory=list, compare=False)
@@ -113,16 +119,34 @@ class Remote:
         ledger.down(
             {name: size * len(tasks) for name, size in sizes(what.down).items()} | sizes(what.own), len(tasks)
         )
-        replies = self.link.exchange({name: task.packed() for name, task in tasks.items()}, self.deadline)
-        made = self._accepted(what, tasks, replies, server.z)
+        made = self._accepted(what, tasks, self._replies(tasks, knobs.round), server.z)
         if len(made) < max(1, self.quorum * len(tasks)):
-            raise TooFew(f"{len(made)} of {len(tasks)} sites have answered in round {knobs.round + 1}.")
+            if self.absent == "skip":
+                raise Skipped
+            missing = ", ".join(name for name in tasks if name not in made)
+            raise TooFew(
+                f"Only {len(made)} of {len(tasks)} sites have answered in round {knobs.round + 1}, without"
+                f" {missing}; the same command with --resume goes on."
+            )
         answered = [position for position, name in enumerate(tasks) if name in made]
         present = what._replace(cohort=cohort.part(np.array(answered)))
         found = _joined([collected(each, present, slice(i, i + 1)) for i, each in enumerate(made.values())])
         ledger.up(found.size, len(made))
         kept = {ACCEPTED: torch.tensor(knobs.round)} if method.memory_init(server.z) else {}
         return found._replace(memory=[kept] * len(made)).carried(present.cohort)
+
+    def _replies(self, tasks: Mapping[str, Task], round: int) -> dict[str, bytes | Failure]:
+        """Everybody's reply; who fails is asked again, and every failure is noted."""
+        replies: dict[str, bytes | Failure] = {}
+        requests = {name: task.packed() for name, task in tasks.items()}
+        for attempt in range(1, self.attempts + 1):
+            replies |= self.link.exchange(requests, self.deadline)
+            failed = {name: reply for name in requests if isinstance(reply := replies.get(name), Failure)}
+            if attempt == self.attempts or not failed:
+                break
+            self.faults.extend(Fault(round, name, failure.reason) for name, failure in failed.items())
+            requests = {name: requests[name] for name in failed}
+        return replies
 
     def _tasks(self, what: Exchange, phase: int) -> dict[str, Task]:
         knobs, cohort = what.knobs, what.cohort

@@ -14,6 +14,7 @@ goes on with the next task.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -71,9 +72,15 @@ class Site:
     folder: Path
     """The site's own; a run has a folder in it."""
     runs: dict[str, Run] = field(default_factory=dict)
+    one: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    """One request at a time: a task that comes again while it is worked on waits for its answer."""
 
     def answer(self, request: bytes) -> bytes:
         """What came of a request; whatever is not as agreed is refused."""
+        with self.one:
+            return self._answer(request)
+
+    def _answer(self, request: bytes) -> bytes:
         kind = messages.kind_of(request)
         if kind not in HANDLERS:
             raise Refused(f"a request of the unknown kind {kind[:40]!r}")
