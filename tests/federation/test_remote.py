@@ -289,4 +289,4 @@ def test_a_task_with_other_tensors_is_refused(tmp_path):
         {n: v.double() for n, v in task.tensors.items()},
     ):
         with pytest.raises(Refused, match="not those of this experiment"):
-            link.sites[name].answer(replace(task, tensors=tensors_))
+            link.sites[name].answer(replace(task, tensors=tensors_, key="another"))

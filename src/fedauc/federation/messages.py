@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -180,16 +180,8 @@ class Task(Message):
     """The last round of which the coordinator has taken in what this site sent; -1: none."""
     saved: int
     """The same in the coordinator's last checkpoint: what the site kept before that is not needed again."""
-
-    def digest(self) -> str:
-        """The same for a task that is delivered twice, and for no other: `saved` asks for nothing."""
-        about = {name: value for name, value in asdict(self).items() if name not in ("tensors", "saved")}
-        found = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
-        for name in sorted(self.tensors):
-            value = self.tensors[name].detach().cpu().contiguous()
-            found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-            found.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
-        return found.hexdigest()
+    key: str
+    """The same for a task that is delivered twice, and for no other."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +193,26 @@ class Answer(Message):
     round: int
     phase: int
     task: str
-    """The task's digest."""
+    """The task's key."""
+
+
+def norm_of(values: Tree) -> float:
+    """The Euclidean norm of all numbers in a tree."""
+    return math.hypot(*(torch.linalg.vector_norm(value).item() for value in values.values()))
+
+
+def digest(*contents: Any) -> str:
+    """Of texts, numbers and trees; a large tree is read once and not copied."""
+    found = hashlib.sha256()
+    for content in contents:
+        if not isinstance(content, dict):
+            found.update(json.dumps(content).encode())
+            continue
+        for name in sorted(content):
+            value = content[name].detach().cpu().contiguous()
+            found.update(json.dumps([name, str(value.dtype), list(value.shape)]).encode())
+            found.update(value.reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()
 
 
 def kind_of(data: bytes) -> str:
@@ -230,7 +241,7 @@ def checked(answer: Answer, task: Task, like: Tree, largest: float) -> Answer:
     for field in ("run", "client", "round", "phase"):
         if getattr(answer, field) != getattr(task, field):
             raise Refused(f"an answer for another {field}")
-    if answer.task != task.digest():
+    if answer.task != task.key:
         raise Refused("an answer to another task")
     if answer.tensors.keys() != like.keys():
         raise Refused("an answer with other tensors than agreed")
@@ -243,9 +254,8 @@ def checked(answer: Answer, task: Task, like: Tree, largest: float) -> Answer:
             raise Refused(f"an answer whose {name} is of another shape")
         if name != "loss" and not torch.isfinite(value).all():  # nothing was trained where the loss is NaN
             raise Refused(f"an answer whose {name} is not finite")
-    changes = [v.double().norm() for n, v in answer.tensors.items() if not n.startswith(("gather/", "loss"))]
-    norm = math.sqrt(sum(float(each) ** 2 for each in changes))
-    if norm > largest:
+    changes = {n: v for n, v in answer.tensors.items() if not n.startswith(("gather/", "loss"))}
+    if (norm := norm_of(changes)) > largest:
         raise Refused(f"an answer of norm {norm:.3g}, which is more than {largest:.3g}")
     return answer
 

@@ -22,7 +22,7 @@ from fedauc.core.store import Store
 from fedauc.core.tree import Tree
 from fedauc.data.federated import Draws, FederatedData
 from fedauc.errors import InputError
-from fedauc.federation.messages import Answer, Refused, Task, checked
+from fedauc.federation.messages import Answer, Refused, Task, checked, digest, norm_of
 from fedauc.federation.worker import sent
 from fedauc.methods.base import of, under
 from fedauc.transports.local import Carried, Collected, Exchange, LocalTransport, Made, collected
@@ -151,9 +151,10 @@ class Remote:
     def _tasks(self, what: Exchange, phase: int) -> dict[str, Task]:
         knobs, cohort = what.knobs, what.cohort
         down = tree.flatten(what.down, "down") | {"eta": knobs.eta}
-        tasks = {}
+        common, tasks = digest(self.run, knobs.round, phase, down), {}
         for i, client in enumerate(cohort.clients.tolist()):
             own = under("own", {name: value[i] for name, value in what.own.items()})
+            accepted = int(what.memory[i].get(ACCEPTED, torch.tensor(-1)))
             tasks[self.sites[client]] = Task(
                 tensors=down | own,
                 run=self.run,
@@ -169,8 +170,9 @@ class Remote:
                 cycle_length=knobs.cycle_length,
                 negatives=float(cohort.local[i, 0]),
                 positives=float(cohort.local[i, 1]),
-                accepted=int(what.memory[i].get(ACCEPTED, torch.tensor(-1))),
+                accepted=accepted,
                 saved=self.saved.get(client, -1),
+                key=digest(common, client, accepted, cohort.local[i].tolist(), own),
             )
         return tasks
 
@@ -178,14 +180,14 @@ class Remote:
         self, what: Exchange, tasks: Mapping[str, Task], replies: Mapping[str, bytes | Failure], z: Tree
     ) -> dict[str, Made]:
         """What is as agreed, in the order of the cohort."""
-        norm = torch.cat([value.flatten().double() for value in z.values()]).norm().item()
+        largest = self.largest * max(norm_of(z), 1.0)
         like, made = self._like(what, tasks, z), {}
         for name, task in tasks.items():
             reply = replies.get(name, Failure("no answer"))
             try:
                 if isinstance(reply, Failure):
                     raise Refused(reply.reason)
-                answer = checked(Answer.unpacked(reply), task, like, self.largest * max(norm, 1.0))
+                answer = checked(Answer.unpacked(reply), task, like, largest)
                 made[name] = _made(answer)
             except Refused as reason:
                 self.faults.append(Fault(what.knobs.round, name, str(reason)))

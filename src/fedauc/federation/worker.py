@@ -52,14 +52,14 @@ class Worker:
         if task.run != self.run or task.client != self.data.first:
             raise Refused("a task for another run or another site")
         self.folder.mkdir(parents=True, exist_ok=True)
-        digest, stored = task.digest(), self.folder / f"answer-{task.phase}.safetensors"
-        if (before := _stored(stored, digest)) is not None:
+        stored = self.folder / f"answer-{task.phase}.safetensors"
+        if (before := _stored(stored, task.key)) is not None:
             return before
         made = self._trained(task)
         if made.memory:
             kept = tree.unstack(made.memory, 0)
             checkpoint.write_tensors(self._memory(task.round), kept, {"stage": task.stage})
-        reply = Answer(sent(made), self.run, task.client, task.round, task.phase, digest).packed()
+        reply = Answer(sent(made), self.run, task.client, task.round, task.phase, task.key).packed()
         checkpoint.write_atomic(stored, reply)
         self._forget(task.saved)
         return reply
@@ -125,11 +125,11 @@ def sent(made: Made) -> Tree:
     return under("mean", mean) | under("sum", total) | under("gather", rows) | {"loss": made.loss[0]}
 
 
-def _stored(path: Path, digest: str) -> bytes | None:
+def _stored(path: Path, key: str) -> bytes | None:
     """The stored answer to this very task."""
     try:
         data = path.read_bytes()
-        return data if Answer.unpacked(data).task == digest else None
+        return data if Answer.unpacked(data).task == key else None
     except (OSError, Refused):
         return None
 
