@@ -77,16 +77,20 @@ class Agreed:
     """What is the same for all runs of an experiment."""
 
     everybody: Everybody
-    counts: NDArray[np.int64]
-    """[N, 2] of all rows."""
+    training: NDArray[np.int64]
+    """[N, 2]: the sites' negatives and positives that train."""
     plan: list[dict[str, Any]]
     preprocessor: Preprocessor
 
-    def begin(self, config: Config, run: str, training: NDArray[np.int64]) -> list[messages.Ready]:
-        """Tell all sites of a run; they make their rows ready."""
+    def begin(self, config: Config, run: str) -> None:
+        """Tell all sites of another run on the same rows."""
         start(self.everybody, config, run)
         self.everybody.ask(lambda i: messages.Split({}, run, i, self.plan[i]), messages.Proposed)
-        objective = _fitted(config, training)
+        self.fit(config, run)
+
+    def fit(self, config: Config, run: str) -> list[messages.Ready]:
+        """All sites make their rows ready."""
+        objective = _fitted(config, self.training)
         text = self.preprocessor.to_json()
         return self.everybody.ask(lambda i: messages.Fitted({}, run, i, text, objective), messages.Ready)
 
@@ -112,19 +116,20 @@ class Reach:
     """How the runner reaches the clients of a run."""
 
     agreed: Agreed
-    training: NDArray[np.int64]
-    shape: tuple[int, ...]
     settings: Mapping[str, Any]
-    started: dict[str, Remote] = field(default_factory=dict)
+    remotes: dict[str, Remote] = field(default_factory=dict)
 
     def __call__(self, config: Config) -> Remote:
         """The transport of a run; a method that trains first is a run of its own."""
-        run = run_of(config)
-        if run not in self.started:
-            self.agreed.begin(config, run, self.training)
-            everybody = self.agreed.everybody
-            self.started[run] = Remote(everybody.link, run, self.shape, everybody.sites, **self.settings)
-        return self.started[run]
+        if (run := run_of(config)) not in self.remotes:
+            self.agreed.begin(config, run)
+            self.add(run)
+        return self.remotes[run]
+
+    def add(self, run: str) -> None:
+        """A run that the sites are ready for."""
+        everybody, shape = self.agreed.everybody, (len(self.agreed.preprocessor.feature_names),)
+        self.remotes[run] = Remote(everybody.link, run, shape, everybody.sites, **self.settings)
 
 
 def prepared(
@@ -153,10 +158,11 @@ def prepared(
     _enough(split, sites)
     proposed = everybody.ask(lambda i: messages.Split({}, run, i, plan[i]), messages.Proposed)
     preprocessor = _preprocessor(everybody, run, [reply.schema for reply in proposed])
-    agreed = Agreed(everybody, counts, plan, preprocessor)
-    ready = agreed.begin(config, run, training)
-    shape = (len(preprocessor.feature_names),)
-    rows = torch.empty(0, *shape)
+    agreed = Agreed(everybody, training, plan, preprocessor)
+    ready = agreed.fit(config, run)
+    reach = Reach(agreed, settings)
+    reach.add(run)
+    rows = torch.empty(0, len(preprocessor.feature_names))
     parts = {}
     for number, name in enumerate(("valid", "test"), start=1):
         y = np.concatenate([reply.tensors[name].numpy() for reply in ready]).astype(np.int8)
@@ -173,7 +179,7 @@ def prepared(
         notes=tuple(preprocessor.notes),
         setup_up=everybody.traffic[1],
         setup_down=everybody.traffic[0],
-        reach=Reach(agreed, training, shape, settings),
+        reach=reach,
     )
 
 
