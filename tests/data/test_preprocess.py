@@ -137,7 +137,7 @@ def test_transform_is_the_plain_computation(seed: int, clients: int) -> None:
     assert stored.notes == fitted.notes
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(0, 2**32), st.sampled_from([1, 3, 400]), st.sampled_from([3, 20, 300, 3000]))
 def test_sums_of_all_clients_are_those_of_each_to_the_last_bit(seed: int, clients: int, most: int) -> None:
     rng = np.random.default_rng(seed)

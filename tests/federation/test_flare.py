@@ -36,7 +36,7 @@ SETTINGS = {
     "model.hidden": [5],
     "participation": "cyclic",
     "participation.groups": 2,
-    "schedule.cycles": 5,
+    "schedule.cycles": 3,
     "schedule.steps": 3,
     "train.batch": 8,
     "train.mode": "loop",
