@@ -12,13 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedauc.data.table import read_table
 from fedauc.experiments import runner
 from fedauc.experiments.config import Config
 from fedauc.federation import messages
 from fedauc.federation.coordinator import prepared
 from fedauc.federation.messages import Message, Refused
-from fedauc.federation.site import Site
+from fedauc.federation.site import Site, reading
 
 PAGE = Path(__file__).parents[2] / "docs" / "messages.md"
 COMMON = {"kind", "version", "run", "client"}
@@ -67,11 +66,7 @@ class Watched:
             path = folder / f"{name}.csv"
             pd.DataFrame(table).to_csv(path, index=False)
             self.rows[name] = table["age"]
-            self.sites[name] = Site(name, self._reading(path), folder / name)
-
-    @staticmethod
-    def _reading(path: Path):
-        return lambda data: read_table(path, label=data.label, positive=data.positive, lone_class=True)
+            self.sites[name] = Site(name, reading(path), folder / name)
 
     def exchange(self, requests, deadline):
         replies = {name: self.sites[name].answer(request) for name, request in requests.items()}

@@ -23,15 +23,13 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from fedauc.data.table import Table, read_table
 from fedauc.errors import InputError
 from fedauc.experiments import runner
 from fedauc.experiments.config import Config
-from fedauc.experiments.settings import DataSettings
 from fedauc.federation import coordinator
 from fedauc.federation.messages import Refused
 from fedauc.federation.remote import Failure
-from fedauc.federation.site import Site
+from fedauc.federation.site import Site, reading
 
 TOPIC = "fedauc"
 HELLO = b"hello"
@@ -116,7 +114,9 @@ class Member(Executor):
         if event_type == EventType.START_RUN:
             workspace = fl_ctx.get_workspace()
             folder = Path(workspace.get_root_dir()) / "fedauc"
-            self.site = Site(fl_ctx.get_identity_name(), _read, folder)
+            if not (path := os.environ.get(DATA)):
+                return self.system_panic(f"This site does not say where its table is ({DATA}).", fl_ctx)
+            self.site = Site(fl_ctx.get_identity_name(), reading(path), folder)
             fl_ctx.get_engine().register_aux_message_handler(TOPIC, self.answer)
 
     def answer(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
@@ -133,13 +133,6 @@ class Member(Executor):
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort: Signal) -> Shareable:
         """There are no tasks of FLARE's own."""
         return make_reply(ReturnCode.TASK_UNKNOWN)
-
-
-def _read(data: DataSettings) -> Table:
-    path = os.environ.get(DATA)
-    if not path or data.label is None:
-        raise InputError("This site does not say where its table is.")
-    return read_table(path, label=data.label, positive=data.positive, drop=data.drop, lone_class=True)
 
 
 def write_job(folder: Path, name: str, config: Config, sites: list[str], out: Path) -> Path:

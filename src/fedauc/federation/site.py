@@ -14,6 +14,7 @@ goes on with the next task.
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,7 @@ from fedauc.data.federated import FederatedData
 from fedauc.data.preprocess import Preprocessor
 from fedauc.data.split import Share, own_split
 from fedauc.data.statistics import propose_schema, summarise
-from fedauc.data.table import Table
+from fedauc.data.table import Table, read_table
 from fedauc.errors import InputError
 from fedauc.experiments.assembly import Part
 from fedauc.experiments.config import Config
@@ -41,6 +42,7 @@ from fedauc.federation.messages import Message, Refused
 from fedauc.federation.worker import Worker
 from fedauc.models import Model
 
+LOG = logging.getLogger(__name__)
 PARTS = ("train", "valid", "test")
 KEPT = (messages.Start, messages.Split, messages.Fitted)
 """What is kept of a run's preparation, in this order."""
@@ -88,8 +90,11 @@ class Site:
         received = message.unpacked(request)
         try:
             reply = handle(self, received)
-        except (InputError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Refused(f"the request {kind!r} cannot be carried out: {error}") from error
+        except Refused:
+            raise
+        except Exception as error:  # its text may hold a path or a value, which are nobody else's business
+            LOG.error("The request %r cannot be carried out: %s", kind, error, exc_info=error)
+            raise Refused(f"the request {kind!r} cannot be carried out; the site's log says why") from None
         if message in KEPT:
             folder = self._folder(received.run)
             folder.mkdir(parents=True, exist_ok=True)
@@ -175,6 +180,17 @@ HANDLERS: dict[str, tuple[type[Message], Callable[[Site, Any], Message | bytes]]
     "rate": (messages.Rate, Site._rate),
     "task": (messages.Task, Site._task),
 }
+
+
+def reading(path: str | Path) -> Callable[[DataSettings], Table]:
+    """Reads the table at a path, which may hold rows of one class alone."""
+
+    def read(data: DataSettings) -> Table:
+        if data.label is None:
+            raise InputError("No label: data.label names the column that says which rows are positive.")
+        return read_table(path, label=data.label, positive=data.positive, drop=data.drop, lone_class=True)
+
+    return read
 
 
 def _own(part: Part, name: str, client: int) -> FederatedData:
