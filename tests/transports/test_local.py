@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedauc.core.ledger import Ledger
 from fedauc.core.method import Cohort, Knobs
 from fedauc.data.federated import Draws, FederatedData
 from fedauc.methods import ActivePassive, LocalSGDA
 from fedauc.objectives import MinimaxAUC, PairwiseAUC
 from fedauc.transports import LocalTransport
+from fedauc.transports.local import Exchange
 
 CLIENTS, STEPS, BATCH, ETA, SEED = 9, 2, 4, 0.1, 5
 TRANSPORTS = [LocalTransport("loop"), LocalTransport(), LocalTransport(chunk=4), LocalTransport(chunk=1)]
@@ -57,12 +57,12 @@ def exchanged(transport, method, rows, who):
     knobs = Knobs(torch.tensor(ETA, dtype=dtype), STEPS, BATCH, 0, 0, 0, 1)
     draws = Draws(rows, who, method.draw, STEPS, BATCH, SEED, 0)
     memory = [{} for _ in who.clients]
-    ledger = Ledger()
     server = method.server_init(params(dtype), np.ones((len(who.clients), 2)))
-    carried = transport.exchange(method, server, memory, draws, who, knobs, SEED, ledger)
+    down, own = method.broadcast(server), method.address(server, who, knobs, SEED)
+    carried = transport.exchange(Exchange(method, server.z, down, own, memory, draws, who, knobs))
     assert carried.cohort is who
     assert carried.memory == [{}] * len(who.clients)
-    return carried.aggregate, carried.loss, ledger
+    return carried.aggregate, carried.loss, carried
 
 
 def by_hand(method, rows, who):
@@ -116,11 +116,13 @@ def test_more_clients_than_a_chunk_holds():
     """300 clients, 256 at once: the default chunk is crossed, nobody is lost or counted twice."""
     rows, who = data(300), cohort(300)
     method = METHODS["active-passive"]
-    (a, _, ledger_a), (b, _, ledger_b) = (
+    (a, _, one), (b, _, other) = (
         exchanged(transport, method, rows, who) for transport in (LocalTransport(), LocalTransport(chunk=300))
     )
-    assert ledger_a == ledger_b
-    assert ledger_a.messages_up == ledger_a.messages_down == 300
+    assert one.size == other.size
+    np.testing.assert_array_equal(one.sent, other.sent)
+    assert len(one.sent) == 300
+    assert one.sent.sum() == sum(one.size.values())
     for name in a.gather:
         assert torch.equal(a.gather[name].owner, b.gather[name].owner)
         torch.testing.assert_close(a.gather[name].values, b.gather[name].values, rtol=1e-12, atol=1e-14)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedauc.core import averaging, rng, tree, weighting
 from fedauc.core.averaging import Averaged, Output
-from fedauc.core.ledger import Ledger
+from fedauc.core.ledger import Ledger, sizes
 from fedauc.core.method import Cohort, Knobs, Method, Phase, moved
 from fedauc.core.store import Store
 from fedauc.core.tree import Tree
@@ -26,7 +26,7 @@ from fedauc.core.weighting import Balance, ClientWeight, Weighting
 from fedauc.data.federated import Draws, FederatedData
 from fedauc.participation.base import Participation, Roster
 from fedauc.schedules.base import Schedule, Stage
-from fedauc.transports.local import Carried, LocalTransport
+from fedauc.transports.local import Carried, Exchange, LocalTransport
 
 
 @dataclass(frozen=True)
@@ -99,18 +99,7 @@ class Transport(Protocol):
     def committed(self, memory: Store) -> None:
         """A checkpoint with this memory is on the disk."""
 
-    def exchange(
-        self,
-        method: Method,
-        server: Any,
-        memory: list[Tree],
-        draws: Draws,
-        cohort: Cohort,
-        knobs: Knobs,
-        seed: int,
-        ledger: Ledger,
-        phase: int,
-    ) -> Carried:
+    def exchange(self, what: Exchange) -> Carried:
         """One exchange: send down, I local steps, collect."""
 
 
@@ -204,8 +193,14 @@ def _exchange(
     draws = Draws(fed.data, cohort, method.draw, knobs.steps, knobs.batch, seed, knobs.round)
     known = memory if number == 0 else Store()  # only the method's own phase keeps anything
     before = [known.get(int(i)) or method.memory_init(server.z) for i in cohort.clients]
-    carried = fed.transport.exchange(method, server, before, draws, cohort, knobs, seed, ledger, number)
+    down, own = method.broadcast(server), method.address(server, cohort, knobs, seed)
+    m = len(cohort.clients)
+    ledger.down({name: size * m for name, size in sizes(down).items()}, m)
+    ledger.down(sizes(own), 0)
+    what = Exchange(method, server.z, down, own, before, draws, cohort, knobs, number)
+    carried = fed.transport.exchange(what)
     cohort = carried.cohort
+    ledger.up(carried.size, len(cohort.clients))
     ledger.wait(fed.times(cohort.clients, knobs.round), carried.sent, tree.nbytes(server.z), fed.uplink)
     server = method.server_update(server, carried.aggregate, cohort, knobs)
     if number == 0 and any(carried.memory):

@@ -6,7 +6,6 @@ trains, chooses, tests and reports as ever, and reaches clients and rows through
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,8 +25,8 @@ from fedauc.errors import InputError
 from fedauc.experiments.assembly import Part, Prepared
 from fedauc.experiments.config import Config
 from fedauc.federation import messages
-from fedauc.federation.messages import Message, Refused
-from fedauc.federation.remote import Failure, Link, Remote
+from fedauc.federation.messages import Message, Refused, digest
+from fedauc.federation.remote import Link, Remote, opened
 from fedauc.models import Model
 
 M = TypeVar("M", bound=Message)
@@ -50,21 +49,20 @@ class Everybody:
 
     def ask(self, request: Callable[[int], Message], reply: type[M]) -> list[M]:
         """Everybody's reply, in the order of the sites; all must answer."""
-        requests = {name: request(i).packed() for i, name in enumerate(self.sites)}
+        asked = [request(i) for i in range(len(self.sites))]
+        requests = {name: message.packed() for name, message in zip(self.sites, asked, strict=True)}
         replies = self.link.exchange(requests, self.deadline)
         found: list[M] = []
         wrong: list[str] = []
         for i, name in enumerate(self.sites):
-            answer = replies.get(name, Failure("no answer"))
+            answer = replies.get(name)
             try:
-                if isinstance(answer, Failure):
-                    raise Refused(answer.reason)
-                message = reply.unpacked(answer)
-                if (message.run, message.client) != (request(i).run, i):
+                message = opened(answer, reply)
+                if (message.run, message.client) != (asked[i].run, i):
                     raise Refused("an answer for another run or of another site")
                 found.append(message)
                 self.traffic[0] += len(requests[name])
-                self.traffic[1] += len(answer)
+                self.traffic[1] += len(answer) if isinstance(answer, bytes) else 0
             except Refused as reason:
                 wrong.append(f"{name}: {reason}")
         if wrong:
@@ -185,7 +183,7 @@ def prepared(
 
 def run_of(config: Config) -> str:
     """The name of a run: of everything that is configured."""
-    return hashlib.sha256(json.dumps(config.as_dict(), sort_keys=True).encode()).hexdigest()[:16]
+    return digest(json.dumps(config.as_dict(), sort_keys=True))[:16]
 
 
 def start(everybody: Everybody, config: Config, run: str) -> list[messages.Counted]:

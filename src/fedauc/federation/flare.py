@@ -27,6 +27,7 @@ from fedauc.errors import InputError
 from fedauc.experiments import runner
 from fedauc.experiments.config import Config
 from fedauc.federation import coordinator
+from fedauc.federation.kits import COORDINATOR, MEMBER
 from fedauc.federation.messages import Refused
 from fedauc.federation.remote import Failure
 from fedauc.federation.site import Site, reading
@@ -142,7 +143,7 @@ def write_job(folder: Path, name: str, config: Config, sites: list[str], out: Pa
         "workflows": [
             {
                 "id": "fedauc",
-                "path": "fedauc.federation.flare.Coordinator",
+                "path": COORDINATOR,
                 "args": {"config": config.as_dict(), "sites": sites, "out": str(out)},
             }
         ],
@@ -150,7 +151,7 @@ def write_job(folder: Path, name: str, config: Config, sites: list[str], out: Pa
     }
     client = {
         "format_version": 2,
-        "executors": [{"tasks": ["*"], "executor": {"path": "fedauc.federation.flare.Member", "args": {}}}],
+        "executors": [{"tasks": ["*"], "executor": {"path": MEMBER, "args": {}}}],
         "components": [],
     }
     meta = {

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
 
 from fedauc.core import tree
-from fedauc.core.ledger import Ledger, sizes
 from fedauc.core.loop import Skipped
-from fedauc.core.method import Cohort, Gathered, Knobs, Method, Upload
+from fedauc.core.method import Gathered, Method, Upload
 from fedauc.core.store import Store
 from fedauc.core.tree import Tree
 from fedauc.data.federated import Draws, FederatedData
 from fedauc.errors import InputError
-from fedauc.federation.messages import Answer, Refused, Task, checked, digest, norm_of
+from fedauc.federation.messages import Answer, Message, Refused, Task, checked, digest, norm_of
 from fedauc.federation.worker import sent
 from fedauc.methods.base import of, under
-from fedauc.transports.local import Carried, Collected, Exchange, LocalTransport, Made, collected
+from fedauc.transports.local import Carried, Collected, Exchange, LocalTransport, Made, collected, halved
+
+M = TypeVar("M", bound=Message)
 
 ACCEPTED = "accepted"
 """All that the coordinator knows of a client's memory: the round in which it was kept."""
@@ -93,33 +94,11 @@ class Remote:
         """A checkpoint with this memory is on the disk."""
         self.saved.update({client: int(kept[ACCEPTED]) for client, kept in memory.items()})
 
-    def exchange(
-        self,
-        method: Method,
-        server: Any,
-        memory: list[Tree],
-        draws: Draws,
-        cohort: Cohort,
-        knobs: Knobs,
-        seed: int,
-        ledger: Ledger,
-        phase: int,
-    ) -> Carried:
+    def exchange(self, what: Exchange) -> Carried:
         """One exchange: send tasks, wait, check and fold the answers."""
-        what = Exchange(
-            method,
-            method.broadcast(server),
-            method.address(server, cohort, knobs, seed),
-            memory,
-            draws,
-            cohort,
-            knobs,
-        )
-        tasks = self._tasks(what, phase)
-        ledger.down(
-            {name: size * len(tasks) for name, size in sizes(what.down).items()} | sizes(what.own), len(tasks)
-        )
-        made = self._accepted(what, tasks, self._replies(tasks, knobs.round), server.z)
+        cohort, knobs = what.cohort, what.knobs
+        tasks = self._tasks(what)
+        made = self._accepted(what, tasks, self._replies(tasks, knobs.round))
         if len(made) < max(1, self.quorum * len(tasks)):
             if self.absent == "skip":
                 raise Skipped
@@ -130,10 +109,14 @@ class Remote:
             )
         answered = [position for position, name in enumerate(tasks) if name in made]
         present = what._replace(cohort=cohort.part(np.array(answered)))
-        found = _joined([collected(each, present, slice(i, i + 1)) for i, each in enumerate(made.values())])
-        ledger.up(found.size, len(made))
-        kept = {ACCEPTED: torch.tensor(knobs.round)} if method.memory_init(server.z) else {}
-        return found._replace(memory=[kept] * len(made)).carried(present.cohort)
+        each = list(made.values())
+
+        def one(part: slice, depth: int) -> Collected:
+            return collected(each[part.start], present, part, depth)
+
+        found = halved(0, len(each), 0, lambda _: 1, one)
+        kept = {ACCEPTED: torch.tensor(knobs.round)} if what.method.memory_init(what.z) else {}
+        return found._replace(memory=[kept] * len(each)).carried(present.cohort)
 
     def _replies(self, tasks: Mapping[str, Task], round: int) -> dict[str, bytes | Failure]:
         """Everybody's reply; who fails is asked again, and every failure is noted."""
@@ -148,10 +131,11 @@ class Remote:
             requests = {name: requests[name] for name in failed}
         return replies
 
-    def _tasks(self, what: Exchange, phase: int) -> dict[str, Task]:
+    def _tasks(self, what: Exchange) -> dict[str, Task]:
         knobs, cohort = what.knobs, what.cohort
+        numbers = {name: value for name, value in knobs._asdict().items() if name != "eta"}
         down = tree.flatten(what.down, "down") | {"eta": knobs.eta}
-        common, tasks = digest(self.run, knobs.round, phase, down), {}
+        common, tasks = digest(self.run, what.phase, numbers["round"], down), {}
         for i, client in enumerate(cohort.clients.tolist()):
             own = under("own", {name: value[i] for name, value in what.own.items()})
             accepted = int(what.memory[i].get(ACCEPTED, torch.tensor(-1)))
@@ -159,15 +143,9 @@ class Remote:
                 tensors=down | own,
                 run=self.run,
                 client=client,
-                phase=phase,
-                new_stage=knobs.new_stage,
+                phase=what.phase,
                 seed=what.draws.seed,
-                steps=knobs.steps,
-                batch=knobs.batch,
-                round=knobs.round,
-                cycle=knobs.cycle,
-                stage=knobs.stage,
-                cycle_length=knobs.cycle_length,
+                **numbers,
                 negatives=float(cohort.local[i, 0]),
                 positives=float(cohort.local[i, 1]),
                 accepted=accepted,
@@ -177,37 +155,39 @@ class Remote:
         return tasks
 
     def _accepted(
-        self, what: Exchange, tasks: Mapping[str, Task], replies: Mapping[str, bytes | Failure], z: Tree
+        self, what: Exchange, tasks: Mapping[str, Task], replies: Mapping[str, bytes | Failure]
     ) -> dict[str, Made]:
         """What is as agreed, in the order of the cohort."""
-        largest = self.largest * max(norm_of(z), 1.0)
-        like, made = self._like(what, tasks, z), {}
+        largest = self.largest * max(norm_of(what.z), 1.0)
+        like, made = self._like(what), {}
         for name, task in tasks.items():
-            reply = replies.get(name, Failure("no answer"))
             try:
-                if isinstance(reply, Failure):
-                    raise Refused(reply.reason)
-                answer = checked(Answer.unpacked(reply), task, like, largest)
-                made[name] = _made(answer)
+                made[name] = _made(checked(opened(replies.get(name), Answer), task, like, largest))
             except Refused as reason:
                 self.faults.append(Fault(what.knobs.round, name, str(reason)))
         return made
 
-    def _like(self, what: Exchange, tasks: Mapping[str, Task], z: Tree) -> Tree:
+    def _like(self, what: Exchange) -> Tree:
         """Names, types and shapes of an answer: what comes of a step on two empty rows."""
-        task = next(iter(tasks.values()))
-        key = (task.phase, task.new_stage)
+        key = (what.phase, what.knobs.new_stage)
         if key not in self.likes:
-            x = next(iter(z.values())).new_zeros(2, *self.shape)
+            x = next(iter(what.z.values())).new_zeros(2, *self.shape)
             data = FederatedData.build(x, torch.tensor([0, 1]), np.zeros(2, dtype=np.int64), ["nobody"])
             one, knobs = what.cohort.part(np.array([0])), what.knobs._replace(steps=1, batch=2)
             cohort = one._replace(clients=np.zeros(1, dtype=np.int64), local=np.ones((1, 2)))
             draws = Draws(data, cohort, what.method.draw, 1, 2, 0, 0)
             own = {name: value[:1] for name, value in what.own.items()}
-            memory = [what.method.memory_init(z)]
-            dry = Exchange(what.method, what.down, own, memory, draws, cohort, knobs)
+            memory = [what.method.memory_init(what.z)]
+            dry = what._replace(own=own, memory=memory, draws=draws, cohort=cohort, knobs=knobs)
             self.likes[key] = sent(LocalTransport("loop").made(dry, slice(0, 1)))
         return self.likes[key]
+
+
+def opened(reply: bytes | Failure | None, kind: type[M]) -> M:
+    """The message in a reply, which is refused where there is none."""
+    if not isinstance(reply, bytes):
+        raise Refused("no answer" if reply is None else reply.reason)
+    return kind.unpacked(reply)
 
 
 def _made(answer: Answer) -> Made:
@@ -218,11 +198,3 @@ def _made(answer: Answer) -> Made:
     )
     gather = {name: Gathered(v, torch.ones(v.shape[:2], dtype=torch.bool)) for name, v in rows.items()}
     return Made(Upload(mean, gather, total), {}, answer.tensors["loss"][None])
-
-
-def _joined(parts: Sequence[Collected]) -> Collected:
-    """One after the other, in the pairs in which a cohort is halved in-process."""
-    if len(parts) == 1:
-        return parts[0]
-    middle = len(parts) // 2
-    return _joined(parts[:middle]).and_then(_joined(parts[middle:]))

@@ -13,11 +13,10 @@ goes on with the next task.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,11 @@ from fedauc.data.preprocess import Preprocessor
 from fedauc.data.split import Share, own_split
 from fedauc.data.statistics import propose_schema, summarise
 from fedauc.data.table import Table, read_table
-from fedauc.errors import InputError
 from fedauc.experiments.assembly import Part
 from fedauc.experiments.config import Config
 from fedauc.experiments.settings import DataSettings
 from fedauc.federation import messages
-from fedauc.federation.messages import Message, Refused
+from fedauc.federation.messages import Message, Refused, digest
 from fedauc.federation.worker import Worker
 from fedauc.models import Model
 
@@ -55,8 +53,6 @@ class Run:
     start: messages.Start
     config: Config
     table: Table
-    frame: pd.DataFrame | None = None
-    """Features, of all rows."""
     rows: dict[str, np.ndarray] = field(default_factory=dict)
     """Row numbers by part."""
     parts: dict[str, Part] = field(default_factory=dict)
@@ -102,7 +98,7 @@ class Site:
         return reply if isinstance(reply, bytes) else reply.packed()
 
     def _folder(self, run: str) -> Path:
-        return self.folder / hashlib.sha256(run.encode()).hexdigest()[:16]
+        return self.folder / digest(run)[:16]  # (a run's name comes from outside)
 
     def _run(self, run: str) -> Run:
         """What is known of a run, also by a site that was restarted."""
@@ -186,8 +182,7 @@ def reading(path: str | Path) -> Callable[[DataSettings], Table]:
     """Reads the table at a path, which may hold rows of one class alone."""
 
     def read(data: DataSettings) -> Table:
-        if data.label is None:
-            raise InputError("No label: data.label names the column that says which rows are positive.")
+        assert data.label is not None, "the experiment names no label"
         return read_table(path, label=data.label, positive=data.positive, drop=data.drop, lone_class=True)
 
     return read
@@ -199,4 +194,4 @@ def _own(part: Part, name: str, client: int) -> FederatedData:
     positives = int(part.y.sum())
     counts = np.array([[len(part.y) - positives, positives]])
     y = torch.from_numpy(part.y).to(part.x.dtype)
-    return replace(FederatedData(part.x, y, order, np.array([0, len(order)]), counts, [name]), first=client)
+    return FederatedData(part.x, y, order, np.array([0, len(order)]), counts, [name], client)

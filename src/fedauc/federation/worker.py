@@ -74,16 +74,7 @@ class Worker:
         expected = tree.flatten(down, "down") | {"eta": next(iter(self.params.values())).new_zeros(())}
         own = of("own", task.tensors)
         _as_agreed({n: v for n, v in task.tensors.items() if not n.startswith("own/")}, expected)
-        knobs = Knobs(
-            task.tensors["eta"],
-            task.steps,
-            task.batch,
-            task.round,
-            task.cycle,
-            task.stage,
-            task.cycle_length,
-            task.new_stage,
-        )
+        knobs = Knobs(task.tensors["eta"], *(getattr(task, name) for name in Knobs._fields[1:]))
         one = np.ones(1)
         local = np.array([[task.negatives, task.positives]])
         cohort = Cohort(np.array([task.client]), one, one, local, np.ones((1, 2)))
@@ -91,9 +82,8 @@ class Worker:
         memory = self._kept(task, server.z) if task.phase == 0 else method.memory_init(server.z)
         received = tree.unflatten(down, task.tensors, "down")
         each = {name: value[None] for name, value in own.items()}
-        return self.transport.made(
-            Exchange(method, received, each, [memory], draws, cohort, knobs), slice(0, 1)
-        )
+        what = Exchange(method, server.z, received, each, [memory], draws, cohort, knobs, task.phase)
+        return self.transport.made(what, slice(0, 1))
 
     def _kept(self, task: Task, z: Tree) -> Tree:
         """What this client kept in the last accepted round."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,7 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from fedauc.core import tree
-from fedauc.core.ledger import Ledger, count, parts, sizes
+from fedauc.core.ledger import count, parts
 from fedauc.core.method import Aggregate, Cohort, Gathered, Knobs, Method, Pool, Upload
 from fedauc.core.store import Store
 from fedauc.core.tree import Tree
@@ -38,12 +40,16 @@ class Carried(NamedTuple):
     """The mean over clients and steps."""
     sent: NDArray[np.int64]
     """Bytes that each client sent."""
+    size: dict[str, int]
+    """The same by item, of all."""
 
 
 class Exchange(NamedTuple):
     """What an exchange is about, whoever carries it out."""
 
     method: Method
+    z: Tree
+    """The iterate."""
     down: Any
     """What every client gets."""
     own: Tree
@@ -52,6 +58,8 @@ class Exchange(NamedTuple):
     draws: Draws
     cohort: Cohort
     knobs: Knobs
+    phase: int = 0
+    """Which of the round's exchanges this is; 0 is the method's own."""
 
 
 class Made(NamedTuple):
@@ -96,7 +104,7 @@ class Collected(NamedTuple):
         }
         aggregate = Aggregate(self.mean, gather, self.total)
         loss = torch.cat(self.losses).mean()
-        return Carried(cohort, aggregate, self.memory, loss, np.concatenate(self.sent))
+        return Carried(cohort, aggregate, self.memory, loss, np.concatenate(self.sent), self.size)
 
 
 @dataclass(frozen=True)
@@ -137,28 +145,10 @@ class LocalTransport:
     def committed(self, memory: Store) -> None:
         """The clients' memory is part of the checkpoint."""
 
-    def exchange(
-        self,
-        method: Method,
-        server: Any,
-        memory: list[Tree],
-        draws: Draws,
-        cohort: Cohort,
-        knobs: Knobs,
-        seed: int,
-        ledger: Ledger,
-        phase: int = 0,
-    ) -> Carried:
+    def exchange(self, what: Exchange) -> Carried:
         """One exchange: send down, I local steps, collect."""
         keep_freed_memory()
-        down = method.broadcast(server)
-        own = method.address(server, cohort, knobs, seed)
-        m = len(cohort.clients)
-        ledger.down({name: size * m for name, size in sizes(down).items()}, m)
-        ledger.down(sizes(own), 0)
-        found = self._everybody(Exchange(method, down, own, memory, draws, cohort, knobs), m)
-        ledger.up(found.size, m)
-        return found.carried(cohort)
+        return self._everybody(what, len(what.cohort.clients)).carried(what.cohort)
 
     def _everybody(self, what: Exchange, clients: int) -> Collected:
         """What the clients of the cohort send."""
@@ -166,12 +156,11 @@ class LocalTransport:
 
     def _collected(self, what: Exchange, first: int, last: int, depth: int) -> Collected:
         """What the clients first…last send, at most `chunk` of them at once."""
-        most = 1 if self.mode == "loop" or 2**depth < self.parts else self.chunk
-        if last - first <= most:
-            return self._clients(what, slice(first, last), depth)
-        middle = (first + last) // 2
-        before = self._collected(what, first, middle, depth + 1)
-        return before.and_then(self._collected(what, middle, last, depth + 1))
+
+        def most(depth: int) -> int:
+            return 1 if self.mode == "loop" or 2**depth < self.parts else self.chunk
+
+        return halved(first, last, depth, most, partial(self._clients, what))
 
     def _clients(self, what: Exchange, part: slice, depth: int) -> Collected:
         return collected(self.made(what, part), what, part, depth)
@@ -210,6 +199,21 @@ class LocalTransport:
         if self.mode == "streams":
             raise InputError("train.mode=streams needs a CUDA device; on a CPU choose vmap or loop.")
         return Replay(method, effort)
+
+
+def halved(
+    first: int,
+    last: int,
+    depth: int,
+    most: Callable[[int], int],
+    work: Callable[[slice, int], Collected],
+) -> Collected:
+    """What the clients first…last send: halved until they are at most `most(depth)`, and folded in pairs."""
+    if last - first <= most(depth):
+        return work(slice(first, last), depth)
+    middle = (first + last) // 2
+    before = halved(first, middle, depth + 1, most, work)
+    return before.and_then(halved(middle, last, depth + 1, most, work))
 
 
 def collected(made: Made, what: Exchange, part: slice, depth: int = FOLDS) -> Collected:
