@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tests.federation.sites import SETTINGS, SITES, Loopback, written
 
 from fedauc.core.checkpoint import read_tensors
 from fedauc.errors import InputError
@@ -17,66 +17,11 @@ from fedauc.experiments import runner
 from fedauc.experiments.config import Config
 from fedauc.federation.coordinator import prepared
 from fedauc.federation.messages import Refused
-from fedauc.federation.remote import Failure
-from fedauc.federation.site import Site, reading
-
-SITES = ("basel", "geneva", "lugano", "zurich")
-SETTINGS = {
-    "data.label": "ill",
-    "data.positive": "1",
-    "model": "mlp",
-    "model.hidden": [5],
-    "participation": "cyclic",
-    "participation.groups": 2,
-    "schedule.cycles": 4,
-    "schedule.steps": 3,
-    "train.batch": 8,
-    "train.mode": "loop",
-}
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> dict[str, Path]:
-    """A file for each site: numbers, a skewed column, a text column, missing values, and one site that has
-    seen no case."""
-    generator = np.random.default_rng(5)
-    folder = tmp_path_factory.mktemp("sites")
-    found = {}
-    for number, name in enumerate(SITES):
-        n = 60 + 17 * number
-        y = (generator.random(n) < 0.25).astype(int) if name != "lugano" else np.zeros(n, dtype=int)
-        frame = pd.DataFrame(
-            {
-                "age": generator.normal(60 + 3 * y, 9, n).round(1),
-                "cost": np.exp(generator.normal(3 + y / 2, 1.8, n)).round(2),
-                "ward": generator.choice(["a", "b", "c"], n),
-                "ill": y,
-            }
-        )
-        frame.loc[generator.random(n) < 0.1, "age"] = np.nan
-        found[name] = folder / f"{name}.csv"
-        frame.to_csv(found[name], index=False)
-    return found
-
-
-class Loopback:
-    """Sites in this process; `restart` forgets all that is not in their folders."""
-
-    def __init__(self, files: Mapping[str, Path], folder: Path) -> None:
-        self.files, self.folder = files, folder
-        self.restart()
-
-    def restart(self) -> None:
-        self.sites = {name: Site(name, reading(p), self.folder / name) for name, p in self.files.items()}
-
-    def exchange(self, requests: Mapping[str, bytes], deadline: float) -> dict[str, bytes | Failure]:
-        found: dict[str, bytes | Failure] = {}
-        for name, request in requests.items():
-            try:
-                found[name] = self.sites[name].answer(request)
-            except Refused as reason:
-                found[name] = Failure(str(reason))
-        return found
+    return written(tmp_path_factory.mktemp("sites"))
 
 
 def together(method: str, files: Mapping[str, Path], out: Path, **more) -> dict:

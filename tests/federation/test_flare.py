@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
+from tests.federation.sites import SETTINGS, SITES, written
 
 from fedauc.core.checkpoint import read_tensors
 from fedauc.errors import InputError
@@ -28,19 +27,6 @@ psutil = pytest.importorskip("psutil")
 from fedauc.federation import kits  # noqa: E402
 from fedauc.federation.flare import DATA, write_job  # noqa: E402
 
-SITES = ["basel", "geneva", "lugano", "zurich"]
-SETTINGS = {
-    "data.label": "ill",
-    "data.positive": "1",
-    "model": "mlp",
-    "model.hidden": [5],
-    "participation": "cyclic",
-    "participation.groups": 2,
-    "schedule.cycles": 3,
-    "schedule.steps": 3,
-    "train.batch": 8,
-    "train.mode": "loop",
-}
 PATIENCE = 90.0
 
 
@@ -78,12 +64,7 @@ def running(command: list[str], log: Path, **environment: str) -> Iterator[None]
 def federation(tmp_path_factory) -> Iterator[tuple[Path, kits.Kits]]:
     """The tables, and a server and four sites that run."""
     folder = tmp_path_factory.mktemp("federation")
-    generator = np.random.default_rng(5)
-    for number, name in enumerate(SITES):
-        n = 60 + 17 * number
-        y = (generator.random(n) < 0.25).astype(int) if name != "lugano" else np.zeros(n, dtype=int)
-        table = {"age": generator.normal(60 + 3 * y, 9, n), "ward": generator.choice(["a", "b"], n), "ill": y}
-        pd.DataFrame(table).to_csv(folder / f"{name}.csv", index=False)
+    written(folder)
     made = kits.provision(folder / "kits", "localhost", *free_ports(2), SITES)
     with ExitStack() as stack:
         stack.enter_context(running(kits.server_command(made.server), folder / "server.log"))

@@ -11,18 +11,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from tests.federation.sites import SITES, Loopback, written
 
 from fedauc.experiments import runner
 from fedauc.experiments.config import Config
 from fedauc.federation import messages
 from fedauc.federation.coordinator import prepared
 from fedauc.federation.messages import Message, Refused
-from fedauc.federation.site import Site, reading
 
 PAGE = Path(__file__).parents[2] / "docs" / "messages.md"
 COMMON = {"kind", "version", "run", "client"}
 KINDS = {each.kind: each for each in Message.__subclasses__()}
-SITES = ("basel", "geneva", "zurich")
 DOWN = ("start", "split", "summarise", "fitted", "task", "rate")
 
 
@@ -52,33 +51,11 @@ def test_the_page_lists_every_kind_and_field():
         assert names == own, kind
 
 
-class Watched:
-    """Sites in this process, and every byte that came and went."""
-
-    def __init__(self, folder: Path) -> None:
-        generator = np.random.default_rng(1)
-        self.payloads: list[bytes] = []
-        self.sites, self.rows = {}, {}
-        for name in SITES:
-            y = (generator.random(80) < 0.3).astype(int)
-            table = {"age": generator.normal(50 + 5 * y, 8), "cost": np.exp(generator.normal(4, 2, 80))}
-            table |= {"ward": generator.choice(["x", "y"], 80), "ill": y}
-            path = folder / f"{name}.csv"
-            pd.DataFrame(table).to_csv(path, index=False)
-            self.rows[name] = table["age"]
-            self.sites[name] = Site(name, reading(path), folder / name)
-
-    def exchange(self, requests, deadline):
-        replies = {name: self.sites[name].answer(request) for name, request in requests.items()}
-        self.payloads += [*requests.values(), *replies.values()]
-        return replies
-
-
 @pytest.mark.parametrize(
     "method", ["cycp-pairwise", "codasca", "cycp-minimax", "agnostic-auc", "local-scgdam"]
 )
 def test_real_payloads_hold_what_is_listed_and_nothing_else(method, tmp_path):
-    link = Watched(tmp_path)
+    link = Loopback(written(tmp_path), tmp_path)
     settings = {"data.label": "ill", "data.positive": "1", "model": "linear", "schedule.cycles": 2}
     config = Config.resolve(method, settings | {"schedule.steps": 2, "train.mode": "loop", "train.batch": 8})
     runner.run(config, tmp_path / "run", prepared=prepared(config, link, SITES))
@@ -101,7 +78,7 @@ def test_real_payloads_hold_what_is_listed_and_nothing_else(method, tmp_path):
 
 def test_no_value_of_a_row_travels(tmp_path):
     """Sums travel, and the extremes of the training rows; a column's other values are in no message."""
-    link = Watched(tmp_path)
+    link = Loopback(written(tmp_path), tmp_path)
     settings = {"data.label": "ill", "data.positive": "1", "model": "linear", "schedule.cycles": 1}
     config = Config.resolve("cycp-pairwise", settings | {"train.mode": "loop"})
     runner.run(config, tmp_path / "run", prepared=prepared(config, link, SITES))
@@ -111,7 +88,8 @@ def test_no_value_of_a_row_travels(tmp_path):
         forms = (repr(float(value)).encode(), np.float64(value).tobytes(), np.float32(value).tobytes())
         return any(form in sent for form in forms)
 
-    for values in link.rows.values():
+    for path in link.files.values():
+        values = pd.read_csv(path)["age"].dropna().to_numpy()
         found = np.sort(values)[[travelled(value) for value in np.sort(values)]]
         assert len(found) <= 2  # the extremes of the training rows
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,7 @@ class Member(Executor):
         return make_reply(ReturnCode.TASK_UNKNOWN)
 
 
-def write_job(folder: Path, name: str, config: Config, sites: list[str], out: Path) -> Path:
+def write_job(folder: Path, name: str, config: Config, sites: Sequence[str], out: Path) -> Path:
     """A job that any FLARE deployment with these sites can run: three files of settings."""
     server = {
         "format_version": 2,
@@ -144,7 +144,7 @@ def write_job(folder: Path, name: str, config: Config, sites: list[str], out: Pa
             {
                 "id": "fedauc",
                 "path": COORDINATOR,
-                "args": {"config": config.as_dict(), "sites": sites, "out": str(out)},
+                "args": {"config": config.as_dict(), "sites": list(sites), "out": str(out)},
             }
         ],
         "components": [],
