@@ -184,3 +184,16 @@ def test_compiled_code_is_in_the_cache_folder_whoever_compiled_before(monkeypatc
     fn(*state, *rest)
     assert state[0].tolist() == [0.5] * 3
     assert list((tmp_path / "compiled").rglob("*.so"))
+
+
+def test_as_written_many_clients_are_one_after_another():
+    model, params = models.init(models.Linear(), (1, 8, 8), 0)
+    fed = federation(model, MinimaxAUC(), LocalTransport())
+    draws = Draws(fed.data, fed.cohort(None, 0), fed.method.draw, 3, 8, 0, 0)
+    start = fed.method.client_init(begin(fed, params).server, {}, {})
+    local = tree_map(lambda value: value[None].expand(draws.clients, *value.shape), start)
+    eta = torch.tensor(0.1)
+    found = Written(fed.method).run(local, draws, eta, 3)
+    expected = Replay(fed.method, Effort(False, False, 1)).run(local, draws, eta, 3)
+    for a, b in zip(tree_flatten(found)[0], tree_flatten(expected)[0], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)

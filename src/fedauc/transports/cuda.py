@@ -33,7 +33,7 @@ from fedauc.core.checkpoint import write_atomic
 from fedauc.core.method import Batch, Method
 from fedauc.core.tree import Tree
 from fedauc.data.federated import Draws
-from fedauc.transports.execution import Effort, Replay
+from fedauc.transports.execution import Effort, Execution, Replay, Written
 from fedauc.transports.step import Flat, Step, compiled, reason, recorded
 
 LAYOUTS = ("vmap", "streams", "streams-channels-last")
@@ -55,7 +55,7 @@ class Captured:
     def __init__(self, method: Method, layout: str | None, effort: Effort) -> None:
         self.method, self.layout, self.effort = method, layout, effort
         self.graphs: dict[Any, Graph] = {}
-        self.otherwise = Replay(method, effort)
+        self.otherwise: Execution = Replay(method, effort)
         self.impossible = False
 
     def run(self, local: Any, draws: Draws, eta: Tensor, steps: int) -> tuple[Any, Tree]:
@@ -73,6 +73,7 @@ class Captured:
                     stacklevel=2,
                 )
                 self.impossible = True
+                self.otherwise = Written(self.method)  # it may look at values, which `vmap` has none of
                 return self.otherwise.run(local, draws, eta, steps)
         return graph.run(values, draws, eta, steps)
 

@@ -1,6 +1,6 @@
 """How the I local steps of some clients are carried out.
 
-    Written    a single client, as the method is written: what the others are tested against
+    Written    one client after another, as the method is written: what the others are tested against
     Replay     all clients at once (`vmap`), recorded after a while, or compiled
     Captured   all clients in one CUDA graph (`transports.cuda`)
 
@@ -11,6 +11,7 @@ what the steps returned besides, [M, I, …].
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -89,12 +90,16 @@ def single(fn: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Callable[
 
 
 class Written:
-    """A single client, as the method is written."""
+    """One client after another, as the method is written."""
 
     def __init__(self, method: Method) -> None:
         self.step = single(method.client_step, (0, 0, None))
 
     def run(self, local: Any, draws: Draws, eta: Tensor, steps: int) -> tuple[Any, Tree]:
+        if draws.clients > 1:
+            seats = [slice(m, m + 1) for m in range(draws.clients)]
+            each = [self.run(tree_map(itemgetter(m), local), draws.part(m), eta, steps) for m in seats]
+            return tree_map(lambda *values: torch.cat(values), *each)
         outs = []
         for t in range(steps):
             local, out = self.step(local, draws.step(t), eta)

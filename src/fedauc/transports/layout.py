@@ -40,8 +40,10 @@ PLAIN: dict[Any, Callable[..., Any]] = {aten.native_group_norm.default: _group_n
 
 
 def free(graph: GraphModule) -> GraphModule:
-    """The graph without the copies that only change a layout."""
+    """The graph without the copies that only change a layout; a view that needs one makes it itself."""
     for node in list(graph.graph.nodes):
+        if node.target in (aten.view.default, aten._unsafe_view.default):
+            node.target = aten.reshape.default
         only_layout = node.kwargs.get("memory_format") is torch.contiguous_format
         if node.target is aten.clone.default and only_layout:
             node.replace_all_uses_with(node.args[0])
