@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedauc import metrics
+from fedauc.experiments.assembly import Scored
 from fedauc.experiments.selection import Candidate, first
 
 
@@ -16,7 +17,8 @@ def select(curve, y):
     selection = None
     for round, scores in enumerate(curve, start=1):
         now = candidate(scores, y, round)
-        selection = first(now, scores) if selection is None else selection.after(now, scores, y)
+        scored = Scored(scores, y, None)
+        selection = first(now, scored) if selection is None else selection.after(now, scored)
     return selection
 
 
@@ -49,3 +51,16 @@ def test_ranks_that_are_the_same_are_followed_to_the_last():
     y = np.array([0, 1, 0, 1])
     scores = np.array([0.1, 0.2, 0.3, 0.4])
     assert select([scores, scores * 2, scores * 3], y).choice.round == 3
+
+
+def test_rounds_are_compared_on_the_rows_that_both_have():
+    """A site that was away in one of them leaves the others to decide."""
+    y = np.array([0, 0, 1, 1, 0, 0, 1, 1], dtype=np.int8)
+    good = np.array([0, 1, 2, 3, 0, 1, 2, 3], dtype=np.float32)
+    bad = np.array([0, 1, 2, 3, 3, 2, 1, 0], dtype=np.float32)
+    here = np.arange(4)
+    start = first(Candidate({}, 1.0, 1), Scored(good, y, None))
+    part = Scored(bad[here], y[here], None, here)  # wrong only where the site is away
+    assert start.after(Candidate({}, 0.99, 2), part).choice.round == 2
+    nobody = Scored(bad[:0], y[:0], None, here[:0])
+    assert start.after(Candidate({}, 0.99, 3), nobody).choice.round == 1

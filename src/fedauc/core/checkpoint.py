@@ -1,6 +1,8 @@
 """Checkpoints: a run's state in one safetensors file, written atomically.
 
-A file is complete or not there: it is written beside its place, synced to the disk and renamed. What a
+A file is complete or not there: it is written beside its place, synced to the disk and renamed; a checksum
+tells what a disk has damaged later. The last two checkpoints of a run are kept, and where the newer one is
+damaged the older one is used. What a
 state holds besides tensors (round, ledger, the best so far) travels as JSON in the file's metadata. What the
 clients keep is stacked, one tensor per name and not per client, of which there may be a million.
 """
@@ -9,6 +11,8 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,14 +27,25 @@ from fedauc.core.store import Block, Store
 from fedauc.core.tree import Tree, flatten, unflatten
 from fedauc.errors import InputError
 
+CHECKSUM = "crc32"
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file so that a crash leaves the old one or the new one, never a part."""
+
+def write_atomic(path: Path, data: bytes, *, keep: Path | None = None) -> None:
+    """Write a file so that a crash or a full disk leaves the old one or the new one, never a part.
+
+    The old one stays under the name `keep`.
+    """
     beside = path.with_name(path.name + ".part")
-    with open(beside, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with open(beside, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        beside.unlink(missing_ok=True)  # of a disk that is full, room for what comes next
+        raise
+    if keep is not None and path.exists():
+        os.replace(path, keep)
     os.replace(beside, path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -39,10 +54,13 @@ def write_atomic(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-def write_tensors(path: Path, tensors: Tree, metadata: Mapping[str, Any]) -> None:
+def write_tensors(
+    path: Path, tensors: Tree, metadata: Mapping[str, Any], *, keep: Path | None = None
+) -> None:
     """A flat tree and JSON-able metadata as a safetensors file."""
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_atomic(path, save(plain, {"fedauc": json.dumps(metadata)}))
+    about = json.dumps({**metadata, CHECKSUM: _checksum(plain)})
+    write_atomic(path, save(plain, {"fedauc": about}), keep=keep)
 
 
 def read_tensors(path: Path) -> tuple[Tree, dict[str, Any]]:
@@ -50,11 +68,47 @@ def read_tensors(path: Path) -> tuple[Tree, dict[str, Any]]:
     try:
         with safe_open(str(path), framework="pt") as file:
             metadata = json.loads((file.metadata() or {}).get("fedauc", "{}"))
-            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118
-    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if metadata.pop(CHECKSUM, None) not in (None, _checksum(tensors)):
+                raise ValueError("its checksum is another one")
+            return tensors, metadata
+    except (SafetensorError, OSError, ValueError) as error:
         raise InputError(
             f"{path} is damaged and cannot be read ({error}); remove it to start anew."
         ) from error
+
+
+def _checksum(tensors: Tree) -> str:
+    found = 0
+    for name in sorted(tensors):
+        content = tensors[name].reshape(-1).view(torch.uint8).numpy().data
+        found = zlib.crc32(content, zlib.crc32(name.encode(), found))
+    return f"{found:08x}"
+
+
+def previous(path: Path) -> Path:
+    """Where the checkpoint before the last one is."""
+    return path.with_name(f"{path.stem}.previous{path.suffix}")
+
+
+def read_latest(path: Path) -> tuple[Tree, dict[str, Any]] | None:
+    """The last checkpoint that can be read; None: there is none. A damaged one is put aside."""
+    older = previous(path)
+    try:
+        if path.exists():
+            return read_tensors(path)
+    except InputError as error:
+        if not older.exists():
+            raise
+        warnings.warn(f"{error} The checkpoint before it is used.", stacklevel=2)
+        os.replace(path, path.with_suffix(".damaged"))
+    return read_tensors(older) if older.exists() else None
+
+
+def remove(path: Path) -> None:
+    """A run has ended and needs no checkpoint."""
+    for each in (path, previous(path), path.with_suffix(".damaged")):
+        each.unlink(missing_ok=True)
 
 
 def save_state(path: Path, state: RunState, best: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
@@ -65,7 +119,8 @@ def save_state(path: Path, state: RunState, best: Mapping[str, Any], extra: Mapp
         | _flat_memory(state.memory)
         | flatten(best, "best")
     )
-    write_tensors(path, tensors, {"round": state.round, "ledger": state.ledger.as_dict(), **extra})
+    about = {"round": state.round, "ledger": state.ledger.as_dict(), **extra}
+    write_tensors(path, tensors, about, keep=previous(path))
 
 
 def load_state(path: Path, like: RunState, device: str) -> tuple[RunState, Tree, dict[str, Any]]:

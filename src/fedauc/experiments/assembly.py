@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,21 @@ CHUNK = 2048
 """Rows that a small model scores at once on a CPU."""
 
 
+class Scored(NamedTuple):
+    """Rows and what a model gave them; rows at a site that did not answer are not among them."""
+
+    scores: NDArray[np.float32]
+    y: NDArray[np.int8]
+    client: NDArray[np.int64] | None
+    """Codes into `Prepared.names`; None where the rows belong to no client."""
+    rows: NDArray[np.int64] | None = None
+    """Their numbers in the part; None: all."""
+    why: Mapping[int, str] = {}
+    """Of clients whose own AUC is not to be shown, why not."""
+    bounds: tuple[float, float] | None = None
+    """Between which the AUC of all rows lies, where not all scores are exact."""
+
+
 @dataclass(frozen=True)
 class Part:
     """Rows to evaluate on."""
@@ -34,6 +49,10 @@ class Part:
     y: NDArray[np.int8]
     client: NDArray[np.int64] | None
     """Codes into `Prepared.names`; None where the rows belong to no client."""
+
+    def scored(self, model: Model, z: Tree, *, patient: bool = True) -> Scored:
+        """The rows with their scores; whoever is `patient` waits for clients that are elsewhere."""
+        return Scored(self.scores(model, z), self.y, self.client)
 
     def scores(self, model: Model, z: Tree) -> NDArray[np.float32]:
         """Logits of the rows, each with its client's statistics where there are such."""

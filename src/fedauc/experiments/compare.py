@@ -183,7 +183,7 @@ def central(config: Config, prepared: Prepared, watch: Watch | None = None) -> O
         }
     )
     trained = runner.train(pooled, replace(prepared, train=train), watch=watch)
-    auc = metrics.auc(trained.scores(prepared.test), prepared.test.y)
+    auc = metrics.auc(trained.scored(prepared.test).scores, prepared.test.y)
     return Outcome(auc, trained.best.auc, trained.state.round, 0, 0, trained.seconds)
 
 
@@ -209,7 +209,7 @@ def alone(config: Config, prepared: Prepared, watch: Watch | None = None) -> Out
             config.device,
         )
         trained = runner.train(solo, replace(prepared, train=own))
-        aucs.append(metrics.auc(trained.scores(prepared.test), prepared.test.y))
+        aucs.append(metrics.auc(trained.scored(prepared.test).scores, prepared.test.y))
         seconds += trained.seconds
     share = len(able) / train.clients
     mean = share * float(np.mean(aucs)) + (1 - share) * 0.5 if aucs else 0.5

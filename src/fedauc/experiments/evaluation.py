@@ -113,22 +113,26 @@ class Beside:
 class Validated(NamedTuple):
     """How good the current output is on the validation rows."""
 
-    auc: float
+    auc: float | None
+    """None: the clients that were there do not have both classes."""
     worst_accuracy: float | None
     """Of the client whose rows are classified worst (positive where the score is above 0)."""
 
 
 def validated(
-    model: Model, z: Tree, round: int, valid: Part, config: Config, selection: Selection | None
-) -> tuple[Selection, Validated]:
-    """The selection with the current output taken in, and how good it is."""
-    scores = valid.scores(model, z)
+    model: Model, z: Tree, round: int, valid: Part, config: Config, selection: Selection | None, last: bool
+) -> tuple[Selection | None, Validated]:
+    """The selection with the current output taken in, and how good it is; the last one waits for clients."""
+    found = valid.scored(model, z, patient=last)
+    scores = found.scores
     if not np.isfinite(scores).all():
         eta = config.sections["schedule"]["eta"]
         raise InputError(
             f"The model of {config.method} is no longer finite after round {round}: the step size"
             f" schedule.eta={eta} is too large for these data; try a third of it."
         )
-    now = Candidate(z, metrics.auc(scores, valid.y), round)
-    selection = first(now, scores) if selection is None else selection.after(now, scores, valid.y)
-    return selection, Validated(now.auc, metrics.worst_accuracy(scores > 0, valid.y, valid.client))
+    if not 0 < found.y.sum() < len(found.y):
+        return selection, Validated(None, None)
+    now = Candidate(z, metrics.auc(scores, found.y), round)
+    selection = first(now, found) if selection is None else selection.after(now, found)
+    return selection, Validated(now.auc, metrics.worst_accuracy(scores > 0, found.y, found.client))

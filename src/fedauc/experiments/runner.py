@@ -3,7 +3,8 @@
 RUN/config.json      the configuration, complete          RUN/metrics.jsonl   a line per round
 RUN/result.json      what came out                        RUN/model.safetensors
 RUN/preprocess.json  the fitted preprocessing (tables)    RUN/report.html
-RUN/checkpoint.safetensors  while the run goes on: `resume` continues from it, bit for bit
+RUN/checkpoint.safetensors  while the run goes on: `resume` continues from it, bit for bit; the one before it
+                            is RUN/checkpoint.previous.safetensors
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedauc import metrics, models
 from fedauc.core import checkpoint
@@ -32,7 +32,7 @@ from fedauc.core.loop import Federation, RoundRecord, RunState, advance, begin
 from fedauc.core.tree import Tree
 from fedauc.errors import InputError
 from fedauc.experiments import outputs, start
-from fedauc.experiments.assembly import Part, Prepared
+from fedauc.experiments.assembly import Part, Prepared, Scored
 from fedauc.experiments.calibration import Calibration
 from fedauc.experiments.config import Config
 from fedauc.experiments.evaluation import Beside, Validated, validated
@@ -80,9 +80,9 @@ class Trained:
     seconds: float
     calibration: Calibration
 
-    def scores(self, part: Part) -> NDArray[np.float32]:
-        """Logits of the best model."""
-        return part.scores(self.model, self.best.z)
+    def scored(self, part: Part) -> Scored:
+        """Rows with the logits of the best model."""
+        return part.scored(self.model, self.best.z)
 
 
 def run(
@@ -146,7 +146,7 @@ def _written(trained: Trained, out: Path) -> dict[str, Any]:
         checkpoint.write_atomic(out / "preprocess.json", prepared.preprocessor.to_json().encode())
     write_json(out / "result.json", result)
     write_report([out], out / "report.html")
-    (out / "checkpoint.safetensors").unlink(missing_ok=True)
+    checkpoint.remove(out / "checkpoint.safetensors")
     return result
 
 
@@ -165,32 +165,32 @@ def train(
     evaluator = copy.deepcopy(model)  # a model is called by one thread at a time
     threads = config.train.threads or _serving(params)
     saved = out / "checkpoint.safetensors" if out is not None else None
-    found = here.told(lambda: checkpoint.read_tensors(saved) if saved and saved.exists() else None)
+    found = here.told(lambda: checkpoint.read_latest(saved) if saved else None)
     if saved is not None and found is not None:
         state, flat, extra = checkpoint.restored(saved, *found, state, config.device)
-        peak, choice = (Candidate(of(name, flat), *extra[name]) for name in ("peak", "choice"))
-        with _threads(threads):
-            selection = Selection(peak, prepared.valid.scores(model, peak.z), choice)
+        selection = _selected(flat, extra, prepared.valid)
         before = extra["seconds"]
     every = config.train.eval_every or fed.roster.cycle_length
     began = time.monotonic()
     watch.begin(f"{config.method} · seed {config.seed}", fed.rounds, state.round)
 
-    def end(record: RoundRecord, ledger: Ledger, seconds: float) -> None:
-        log.write(record, None, ledger, seconds)
-        watch.round(record, None, ledger.total_up + ledger.total_down)
+    def end(record: RoundRecord, state: RunState, seconds: float, score: Validated | None = None) -> None:
+        ledger = state.ledger
+        log.write(record, score, ledger, seconds)
+        watch.round(record, score and score.auc, ledger.total_up + ledger.total_down)
+        # Clients that are elsewhere are not asked twice: every one of their rounds is kept.
+        if saved is not None and (score is not None or prepared.reach is not None):
+            log.flush()
+            _save(saved, state, selection, seconds)
+            fed.transport.committed(state.memory)
 
     def validate(record: RoundRecord, state: RunState, z: Tree, seconds: float) -> None:
         nonlocal selection
         if not here.first:  # the choice of the model, and with it the folder, is the first one's affair
             return
-        selection, score = validated(evaluator, z, state.round, prepared.valid, config, selection)
-        log.write(record, score, state.ledger, seconds)
-        watch.round(record, score.auc, state.ledger.total_up + state.ledger.total_down)
-        if saved is not None:
-            log.flush()
-            _save(saved, state, selection, seconds)
-            fed.transport.committed(state.memory)
+        last = record.round == fed.rounds
+        selection, score = validated(evaluator, z, state.round, prepared.valid, config, selection, last)
+        end(record, state, seconds, score)
 
     try:
         with (
@@ -206,15 +206,19 @@ def train(
                     state = state._replace(ledger=ledger)
                     beside.do(partial(validate, record, state, z, seconds), large=True)
                 else:
-                    beside.do(partial(end, record, state.ledger, seconds), large=False)
+                    beside.do(partial(end, record, state, seconds), large=False)
     finally:
         watch.end()
     seconds = before + time.monotonic() - began
 
     def chosen() -> tuple[Candidate, Calibration]:
-        assert selection is not None, "the last round is always validated"
+        if selection is None:
+            raise InputError(
+                "No round could be validated: the rows of the clients that answered have one class."
+            )
         best = selection.choice
-        return best, Calibration.fit(prepared.valid.scores(model, best.z), prepared.valid.y)
+        valid = prepared.valid.scored(model, best.z)
+        return best, Calibration.fit(valid.scores, valid.y)
 
     best, calibration = here.told(chosen, config.device)
     return Trained(config, prepared, fed, model, best, state, seconds, calibration)
@@ -271,8 +275,8 @@ def _start(
 def summarise(trained: Trained) -> dict[str, Any]:
     """The content of result.json; the test rows are looked at here and nowhere else."""
     prepared, fed, ledger = trained.prepared, trained.federation, trained.state.ledger
-    test, train = prepared.test, prepared.train
-    scores = trained.scores(test)
+    train, test = prepared.train, trained.scored(prepared.test)
+    scores = test.scores
     fpr, tpr = metrics.roc_points(scores, test.y)
     rows = train.counts.sum(axis=1)
     return {
@@ -289,22 +293,23 @@ def summarise(trained: Trained) -> dict[str, Any]:
         "bytes_down": ledger.total_down,
         "seconds_up": ledger.seconds_up,
         "seconds": trained.seconds,
-        "per_client": _per_client(prepared, scores),
+        "per_client": _per_client(prepared, test),
         "groups": [[train.names[i] for i in group] for group in fed.roster.groups],
         "ledger": ledger.as_dict(),
         "test": {
             "rows": len(test.y),
             "positives": int(test.y.sum()),
+            "auc_bounds": test.bounds,
             "average_precision": metrics.average_precision(scores, test.y),
             "roc": {"fpr": np.round(fpr, 6).tolist(), "tpr": np.round(tpr, 6).tolist()},
         },
         "calibration": trained.calibration._asdict(),
         "data": {
             "name": prepared.name,
-            "rows": int(rows.sum()) + len(prepared.valid.y) + len(test.y),
+            "rows": int(rows.sum()) + len(prepared.valid.y) + len(prepared.test.y),
             "train_rows": int(rows.sum()),
             "train_positives": int(train.counts[:, 1].sum()),
-            "positives": int(train.counts[:, 1].sum() + prepared.valid.y.sum() + test.y.sum()),
+            "positives": int(train.counts[:, 1].sum() + prepared.valid.y.sum() + prepared.test.y.sum()),
             "features": int(np.prod(prepared.shape)),
             "clients": train.clients,
             "clients_without_positives": int((train.counts[:, 1] == 0).sum()),
@@ -368,22 +373,41 @@ def _same_config(out: Path, config: Config) -> None:
         )
 
 
-def _save(path: Path, state: RunState, selection: Selection, seconds: float) -> None:
-    kept = {"peak": selection.peak, "choice": selection.choice}
-    extra = {name: [candidate.auc, candidate.round] for name, candidate in kept.items()}
-    trees = {name: candidate.z for name, candidate in kept.items()}
-    checkpoint.save_state(path, state, trees, extra | {"seconds": seconds})
+def _save(path: Path, state: RunState, selection: Selection | None, seconds: float) -> None:
+    trees: dict[str, Tree] = {}
+    extra: dict[str, Any] = {"seconds": seconds}
+    if selection is not None:
+        for name, candidate in (("peak", selection.peak), ("choice", selection.choice)):
+            trees[name] = candidate.z
+            extra[name] = [candidate.auc, candidate.round]
+        scored = {"scores": selection.scored.scores, "rows": selection.scored.rows}
+        trees["scored"] = {n: torch.from_numpy(values) for n, values in scored.items() if values is not None}
+    checkpoint.save_state(path, state, trees, extra)
 
 
-def _per_client(prepared: Prepared, scores: NDArray[np.float32]) -> list[dict[str, Any]]:
-    test, counts = prepared.test, prepared.train.counts
+def _selected(flat: Tree, extra: Mapping[str, Any], valid: Part) -> Selection | None:
+    """The inverse of what `_save` does with a selection."""
+    if "peak" not in extra:
+        return None
+    peak, choice = (Candidate(of(name, flat), *extra[name]) for name in ("peak", "choice"))
+    scored = {name: values.numpy(force=True) for name, values in of("scored", flat).items()}
+    rows = scored.get("rows")
+    here = slice(None) if rows is None else rows
+    client = None if valid.client is None else valid.client[here]
+    return Selection(peak, Scored(scored["scores"], valid.y[here], client, rows), choice)
+
+
+def _per_client(prepared: Prepared, test: Scored) -> list[dict[str, Any]]:
+    counts = prepared.train.counts
     if test.client is None:
         why = "the test rows belong to no client"
         rows: list[dict[str, Any]] = [
             {"client": name, "rows": 0, "positives": 0, "auc": None, "why": why} for name in prepared.names
         ]
     else:
-        rows = metrics.per_client(scores, test.y, test.client, prepared.names)
+        rows = metrics.per_client(test.scores, test.y, test.client, prepared.names)
+    for i, why in test.why.items():
+        rows[i] |= {"auc": None, "why": why}
     for i, row in enumerate(rows):
         has = i < len(counts)
         row["train_rows"] = int(counts[i].sum()) if has else 0

@@ -13,10 +13,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedauc import metrics
 from fedauc.core.tree import Tree
+from fedauc.experiments.assembly import Scored
 
 
 class Candidate(NamedTuple):
@@ -28,22 +28,37 @@ class Candidate(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The highest validation AUC so far with its scores, and the choice."""
+    """The highest validation AUC so far with its rows, and the choice."""
 
     peak: Candidate
-    scores: NDArray[np.float32]
+    scored: Scored
     choice: Candidate
 
-    def after(self, now: Candidate, scores: NDArray[np.float32], y: NDArray[np.int8]) -> Selection:
-        """Take a newly validated output in."""
+    def after(self, now: Candidate, scored: Scored) -> Selection:
+        """Take a newly validated output in; the two are compared on the rows that both have."""
         if now.auc > self.peak.auc:
-            return Selection(now, scores, now)
-        below, variance = metrics.delong_difference(self.scores, scores, y)
+            return Selection(now, scored, now)
+        old, new = _common(self.scored, scored)
+        if not 0 < new.y.sum() < len(new.y):  # nothing to compare
+            return self
+        below, variance = metrics.delong_difference(old.scores, new.scores, new.y)
         if math.isnan(variance) or below <= math.sqrt(variance):
             return self._replace(choice=now)
         return self
 
 
-def first(now: Candidate, scores: NDArray[np.float32]) -> Selection:
+def _common(a: Scored, b: Scored) -> tuple[Scored, Scored]:
+    """Both with the rows that both have, in the same order."""
+    if a.rows is None and b.rows is None:
+        return a, b
+    first, second = (np.arange(len(each.y)) if each.rows is None else each.rows for each in (a, b))
+    _, old, new = np.intersect1d(first, second, assume_unique=True, return_indices=True)
+    return (
+        a._replace(scores=a.scores[old], y=a.y[old]),
+        b._replace(scores=b.scores[new], y=b.y[new]),
+    )
+
+
+def first(now: Candidate, scored: Scored) -> Selection:
     """The selection after the first validation."""
-    return Selection(now, scores, now)
+    return Selection(now, scored, now)
