@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -167,6 +168,39 @@ def train_run(
     (folder / "result.json").write_text(json.dumps(result))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(m) + "\n" for m in metrics))
     return folder
+
+
+def exchange(number: int, took: Sequence[str], **changes: Any) -> dict[str, Any]:
+    """A line of ``participation.jsonl``, of a run with a round an hour; ``...`` removes a key."""
+    line = {
+        "round": number,
+        "cycle": (number - 1) // 2,
+        "group": (number - 1) % 2,
+        "began": (datetime(2026, 11, 15, 22, tzinfo=UTC) + timedelta(hours=number)).isoformat(),
+        "waited": 30.0,
+        "seconds": 0.5,
+        "took_part": list(took),
+        "missed": {},
+        "outcome": "done",
+    }
+    return {k: v for k, v in (line | changes).items() if v is not ...}
+
+
+def federated_run(folder: Path, names: Sequence[str], groups: int, rounds: int, **options: Any) -> Path:
+    """A run of a real federation, where a site is missed now and then, and all in the last round."""
+    run = train_run(folder, names=names, groups=groups, rounds=rounds, turn=1, **options)
+    rng = np.random.default_rng(rounds)
+    lines: list[dict[str, Any]] = []
+    for n in range(1, rounds + 1):
+        if n == rounds // 2 + 1 and lines:
+            lines.append({"event": "resumed", "began": lines[-1]["began"], "round": n - 1})
+        group = names[(n - 1) % groups :: groups]
+        missed = {name: "no answer (timeout)" for name in group if rng.random() < 0.1 or n == rounds}
+        took = [name for name in group if name not in missed]
+        outcome = "done" if took else "skipped"
+        lines.append(exchange(n, took, cycle=(n - 1) // groups, missed=missed, outcome=outcome))
+    (run / "participation.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
 
 
 def compare_folder(

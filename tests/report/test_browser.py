@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from PIL import Image
 from fedauc.experiments.presets import PRESETS
 from fedauc.report import write_report
 
-from .fixtures import compare_folder, train_run
+from .fixtures import client_names, compare_folder, federated_run, train_run
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
@@ -52,6 +53,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_report([awkward], folder / "awkward.html")
     crowd = compare_folder(folder / "crowd", list(PRESETS), (0, 1), rounds=40, uplink=0.02)
     write_report([crowd], folder / "crowd.html")
+    sites = federated_run(folder / "sites", ["W" * 60, *client_names(29)], 3, 400)
+    write_report([sites], folder / "sites.html")
+    write_report([federated_run(folder / "pair", ["basel", "geneva"], 2, 3)], folder / "pair.html")
     for page in folder.glob("*.html"):
         text = page.read_text(encoding="utf-8")
         page.with_suffix(".probe.html").write_text(
@@ -67,8 +71,8 @@ def browse(tmp_path: Path, page: Path, *options: str, hash: str = "") -> str:
 
 
 def probe(tmp_path: Path, page: Path, *options: str, hash: str = "") -> dict[str, str]:
-    html = browse(tmp_path, page.with_suffix(".probe.html"), "--dump-dom", *options, hash=hash)
-    opening = re.search(r"<html[^>]*>", html)
+    source = browse(tmp_path, page.with_suffix(".probe.html"), "--dump-dom", *options, hash=hash)
+    opening = re.search(r"<html[^>]*>", source)
     assert opening
     return dict(re.findall(r'data-(\w+)="([^"]*)"', opening[0]))
 
@@ -102,7 +106,7 @@ def test_a_grey_curve_takes_its_colour_when_chosen(pages: Path, tmp_path: Path) 
     assert (found["less"], found["pressed"], found["again"]) == ("4", "true", found["grey"])
 
 
-@pytest.mark.parametrize("name", ["compare", "awkward", "crowd"])
+@pytest.mark.parametrize("name", ["compare", "awkward", "crowd", "sites"])
 def test_phone_has_no_sideways_scrolling(pages: Path, tmp_path: Path, name: str) -> None:
     found = probe(tmp_path, pages / f"{name}.html", "--window-size=390,844")
     assert int(found["width"]) <= 500
@@ -124,3 +128,30 @@ def test_dark_scheme(pages: Path, tmp_path: Path) -> None:
     dark = probe(tmp_path, pages / "compare.html", "--blink-settings=preferredColorScheme=0")
     assert light["bg"] == "rgb(255, 255, 255)"
     assert dark["bg"] == "rgb(18, 21, 26)"
+
+
+@pytest.mark.parametrize("name", ["sites", "pair"])
+@pytest.mark.parametrize("scheme", [0, 1])
+def test_participation_of_sites(pages: Path, tmp_path: Path, name: str, scheme: int) -> None:
+    """With all folds open, on a phone of 360 pixels: a frame, as a window cannot be that narrow."""
+    page = tmp_path / "frame.html"
+    source = (pages / f"{name}.probe.html").read_text(encoding="utf-8").replace("<details>", "<details open>")
+    copy = (
+        "<script>addEventListener('load',function(){var f=document.querySelector('iframe').contentDocument,"
+        "s=f.querySelector('#participation'),d=document.documentElement.dataset;"
+        "Object.assign(d,f.documentElement.dataset);"
+        "function look(q,key){return f.defaultView.getComputedStyle(s.querySelector(q))[key]}"
+        "d.took=look('.narrow .took','fill');d.missed=look('.narrow .missed','stroke');"
+        "d.hatch=s.querySelectorAll('.narrow .hatch').length})</script>"
+    )
+    frame = f'<iframe style="width:360px;height:800px;border:0" srcdoc="{html.escape(source)}"></iframe>'
+    page.with_suffix(".probe.html").write_text(f"<html><body>{frame}{copy}</body></html>", encoding="utf-8")
+    found = probe(tmp_path, page, f"--blink-settings=preferredColorScheme={scheme}")
+    assert found["width"] == "360"
+    assert (found["ready"], found["over"], found["outside"]) == ("1", "0", "0")
+    assert found["bg"] == ("rgb(18, 21, 26)" if scheme == 0 else "rgb(255, 255, 255)")
+    colours = (
+        ("rgb(185, 198, 214)", "rgb(244, 138, 69)") if scheme == 0 else ("rgb(51, 65, 85)", "rgb(200, 68, 0)")
+    )
+    assert (found["took"], found["missed"]) == colours
+    assert int(found["hatch"]) >= 1

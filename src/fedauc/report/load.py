@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
@@ -19,11 +20,12 @@ YARDSTICKS = ("central", "clients-alone")
 
 @dataclass(frozen=True)
 class Run:
-    """One train run: ``result.json`` and ``metrics.jsonl``."""
+    """One train run: ``result.json`` and ``metrics.jsonl``; of a real federation ``participation.jsonl``."""
 
     folder: Path
     result: dict[str, Any]
     metrics: list[dict[str, Any]]
+    log: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def method(self) -> str:
@@ -128,7 +130,8 @@ def load(paths: Sequence[Path]) -> Study:
 
 
 def load_run(folder: Path) -> Run:
-    return Run(folder, _read_object(folder / "result.json"), _read_metrics(folder / "metrics.jsonl"))
+    result, metrics = _read_object(folder / "result.json"), _read_metrics(folder / "metrics.jsonl")
+    return Run(folder, result, metrics, _read_log(folder / "participation.jsonl"))
 
 
 def _read_text(path: Path) -> str:
@@ -171,6 +174,31 @@ def _read_metrics(path: Path) -> list[dict[str, Any]]:
         if isinstance(row, dict) and num(row.get("round")) is not None:
             rows.append(row)
     return sorted(rows, key=lambda row: row["round"])
+
+
+def _read_log(path: Path) -> list[dict[str, Any]]:
+    """One object per exchange or event, in the order written; what cannot be read is left out."""
+    if not path.is_file():
+        return []
+    try:
+        text = path.read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error}).") from None
+    found = [_read_line(line) for line in text.split("\n") if line.strip()]
+    return [row for row in found if row]
+
+
+def _read_line(line: str) -> dict[str, Any]:
+    """A line of the log. After a crash the next line may follow on a half one: then it is what counts."""
+    starts = [0, *(match.start() for match in re.finditer(r"(?!^)\{", line))]
+    for start in starts[:50]:
+        try:
+            value = json.loads(line[start:])
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and (num(value.get("round")) is not None or word(value.get("event"))):
+            return value
+    return {}
 
 
 def _from_compare(folder: Path) -> Study:

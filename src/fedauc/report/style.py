@@ -93,6 +93,8 @@ tr.total th,tr.total td{font-weight:600;border-bottom:0}
 td small,th small{color:var(--soft);font-weight:400}
 td .bar{display:block;height:8px;border-radius:2px;background:var(--accent);min-width:1px;opacity:.75}
 .ledger td:nth-child(4){width:24%;min-width:70px;vertical-align:middle}
+.roll .words{display:block;text-align:left;white-space:normal;min-width:11rem;max-width:26rem}
+.roll th:first-child{min-width:8.2rem}.roll small{display:block}
 details{border:1px solid var(--line);border-radius:10px;margin:.6rem 0;padding:0 1rem}
 summary{cursor:pointer;padding:.6rem 0;font-weight:600;font-size:.93rem}
 summary small{font-weight:400;color:var(--soft);margin-left:.4rem}
@@ -119,6 +121,10 @@ svg .number{fill:var(--ink)}svg .note{fill:var(--ink);paint-order:stroke;stroke:
 .curve{fill:none;stroke:currentColor;stroke-width:1.8;stroke-linejoin:round}.lead{stroke-width:2.8}
 .level{fill:none;stroke:currentColor;stroke-width:1.5;stroke-dasharray:6 4}
 .track{fill:var(--track)}.took{fill:var(--accent)}
+.gap{fill:var(--bg)}.missed{fill:var(--bg);stroke:var(--m1);stroke-width:1.2}
+.hatch{fill:none;stroke:var(--m1);stroke-width:1.2}
+.cross{fill:none;stroke:var(--ink);stroke-width:1.6}.resumed{fill:var(--ink)}
+.resumption{stroke:var(--ink);stroke-dasharray:3 3;opacity:.75}
 .curve.d1{stroke-dasharray:7 4}.curve.d2{stroke-dasharray:2 4;stroke-linecap:round}
 .curve.d3{stroke-dasharray:10 4 2 4}.curve.d4{stroke-dasharray:16 5}.curve.d5{stroke-dasharray:9 3 2 3 2 3}
 .m0{color:var(--m0)}.m1{color:var(--m1)}.m2{color:var(--m2)}.m3{color:var(--m3)}.m4{color:var(--m4)}

@@ -161,6 +161,24 @@ def bars(spans: Sequence[tuple[float, float]], y: float, height: float, cls: str
     return f'<path class="{cls}" d="{d}"/>' if d else ""
 
 
+def hatch(spans: Sequence[tuple[float, float]], y: float, height: float, cls: str, step: int = 4) -> str:
+    """Slanting lines inside such boxes, as a single path; lines of neighbours are in step."""
+    d = []
+    for a, b in spans:
+        for total in range(math.ceil((a + y) / step) * step, math.ceil(b + y + height), step):
+            x1, x2 = max(a, total - y - height), min(b, total - y)
+            if x2 - x1 > 0.5:
+                d.append(f"M{_n(x1)} {_n(total - x1)}L{_n(x2)} {_n(total - x2)}")
+    return f'<path class="{cls}" d="{"".join(d)}"/>' if d else ""
+
+
+def crosses(middles: Points, r: float, cls: str) -> str:
+    """Crosses of one size, as a single path."""
+    arms = "l{0} {0}m-{0} 0l{0} -{0}".format(_n(2 * r))
+    d = "".join(f"M{_n(x - r)} {_n(y - r)}{arms}" for x, y in middles)
+    return f'<path class="{cls}" d="{d}"/>' if d else ""
+
+
 def grid_x(
     scale: Scale,
     top: float,

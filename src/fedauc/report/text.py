@@ -25,7 +25,10 @@ def num(value: Any) -> float | None:
     """A finite number, or None for anything else (None, NaN, infinities, text, booleans)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # an integer beyond all floats
+        return None
 
 
 def nums(values: Any) -> list[float]:
@@ -92,6 +95,14 @@ def duration(value: float | None) -> str:
         return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def lasting(value: float | None) -> str:
+    """A duration that may be days."""
+    if value is None or value < 86_400:
+        return duration(value)
+    days, hours = divmod(round(value / 3600), 24)
+    return f"{plural(days, 'day')} {hours} h" if hours else plural(days, "day")
 
 
 def short(name: str, most: int) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
+from fedauc.report.attendance import Attendance, attended
 from fedauc.report.clients import WARM_UP, Participation, ledger_of, participation_of, rows_left
 from fedauc.report.figures.timeline import SHOWN_GROUPS, legible_rounds, timeline
-from fedauc.report.load import Entry, Study
+from fedauc.report.load import Entry, Run, Study
 from fedauc.report.paint import foremost
 from fedauc.report.parts import bytes_cell, figure, fold, howto, name, row, swatch, table
+from fedauc.report.sections import attendance
 from fedauc.report.svg import responsive
 from fedauc.report.text import count, esc, listing, percent, plural, short, size
 
@@ -92,16 +95,27 @@ def _table(ledger: dict[str, tuple[float, float]]) -> str:
     return f'<div class="ledger">{inner}</div>'
 
 
+@dataclass(frozen=True)
+class _Turns:
+    """Who took part in a run of an entry; ``log`` where sites on their own machines were asked."""
+
+    entry: Entry
+    run: Run
+    part: Participation
+    log: Attendance | None
+
+    @property
+    def said(self) -> str:
+        return attendance.summary(self.log) if self.log else _who(self.part)
+
+
 def participation_section(study: Study) -> str:
-    found = [
-        (e, participation_of(run)) for e in (study.best, *study.others) for run in e.runs[:1] if run.metrics
-    ]
-    found = [(e, part) for e, part in found if part.clients or part.groups or part.by_round]
+    found = [turns for e in (study.best, *study.others) if (turns := _turns(e))]
     if not found:
         return ""
     sentences: dict[str, list[Entry]] = {}
-    for entry, part in found:
-        sentences.setdefault(_who(part), []).append(entry)
+    for turns in found:
+        sentences.setdefault(turns.said, []).append(turns.entry)
     if study.compared:
         lines = [
             f"<li>{''.join(f'<span class=key-name>{name(e)}</span> ' for e in entries)}<br>{said}.</li>"
@@ -110,22 +124,44 @@ def participation_section(study: Study) -> str:
         text = f'<ul class="who">{"".join(lines)}</ul>'
     else:
         text = f"<p>{next(iter(sentences))}.</p>"
-    if any(part.reports for _, part in found):
+    if any(turns.part.reports for turns in found):
         text += (
             '<p class="howto">Clients that only report their loss, to find the worst mixture of clients, are'
             " drawn apart and not counted here.</p>"
         )
-    entry, part = next((f for f in found if f[1].by_round), found[0])
-    return text + (_strip(study, entry, part) if part.by_round else "")
+    return text + _drawn(study, found)
+
+
+def _turns(entry: Entry) -> _Turns | None:
+    if logged := attended(entry):
+        run, log = logged
+        return _Turns(entry, run, participation_of(run), log)
+    if not entry.runs or not entry.runs[0].metrics:
+        return None
+    part = participation_of(entry.runs[0])
+    known = part.clients or part.groups or part.by_round
+    return _Turns(entry, entry.runs[0], part, None) if known else None
+
+
+def _drawn(study: Study, found: list[_Turns]) -> str:
+    """The best run that recorded who answered; where none did, the best that has groups."""
+    for turns in found:
+        if turns.log:
+            whose = f"The sites of {_whose(turns.entry, turns.run)}. " if study.compared else ""
+            return attendance.drawn(turns.log, whose)
+    grouped = next((turns for turns in found if turns.part.by_round), None)
+    return _strip(study, grouped.entry, grouped.part) if grouped else ""
+
+
+def _whose(entry: Entry, run: Run) -> str:
+    seed = f", seed {run.seed}" if len(entry.runs) > 1 and run.seed is not None else ""
+    return f"{esc(short(entry.label, 64))}{seed}"
 
 
 def _strip(study: Study, entry: Entry, part: Participation) -> str:
     words = "Filled where it was the group's turn; at the right, in how many of the rounds."
     if study.compared:
-        seed = (
-            f", seed {entry.runs[0].seed}" if len(entry.runs) > 1 and entry.runs[0].seed is not None else ""
-        )
-        words = f"The groups of {esc(short(entry.label, 64))}{seed}. {words}"
+        words = f"The groups of {_whose(entry, entry.runs[0])}. {words}"
     if (fit := legible_rounds(part)) < len(part.by_round):
         words += f" Shown are the first {count(fit)} rounds, as groups change too often for all."
     if len(part.groups) > SHOWN_GROUPS:
