@@ -1,4 +1,5 @@
-"""The command line: `fedauc train | compare | predict | report | methods | datasets`."""
+"""The command line: `fedauc train | compare | predict | report | methods | datasets`; real federations are in
+`cli_federation`."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fedauc.cli_federation import federation, site
 from fedauc.errors import InputError, Lost, nearest
 from fedauc.version import installed
 
@@ -22,6 +24,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(federation, name="federation")
+app.add_typer(site, name="site")
 TOGETHER = "WORLD_SIZE" in os.environ and "RANK" in os.environ
 """Whether `torchrun` has started this process, and others beside it."""
 out_console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 200)

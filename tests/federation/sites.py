@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from fedauc.federation.attendance import Clock, Failure
 from fedauc.federation.messages import Refused
-from fedauc.federation.remote import Failure
+from fedauc.federation.policy import Policy
 from fedauc.federation.site import Site, reading
 
 SITES = ("basel", "geneva", "lugano", "zurich")
@@ -49,21 +51,44 @@ def written(folder: Path) -> dict[str, Path]:
     return found
 
 
+class Hours(Clock):
+    """A clock that stands still but for whoever sleeps."""
+
+    def __init__(self, start: str = "2026-11-16T12:00:00+00:00") -> None:
+        self.time = datetime.fromisoformat(start)
+
+    def now(self) -> datetime:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+
+
 class Loopback:
     """Sites in this process, and every message that came and went; `restart` forgets all that is not in their
     folders."""
 
-    def __init__(self, files: Mapping[str, Path], folder: Path) -> None:
-        self.files, self.folder = files, folder
+    def __init__(
+        self, files: Mapping[str, Path], folder: Path, policies: Mapping[str, Policy] | None = None
+    ) -> None:
+        self.files, self.folder, self.policies = files, folder, policies or {}
         self.payloads: list[bytes] = []
+        self.down: set[str] = set()
+        """Sites that cannot be reached."""
         self.restart()
 
     def restart(self) -> None:
-        self.sites = {name: Site(name, reading(p), self.folder / name) for name, p in self.files.items()}
+        self.sites = {
+            name: Site(name, reading(path), self.folder / name, self.policies.get(name, Policy()))
+            for name, path in self.files.items()
+        }
 
     def exchange(self, requests: Mapping[str, bytes], deadline: float) -> dict[str, bytes | Failure]:
         found: dict[str, bytes | Failure] = {}
         for name, request in requests.items():
+            if name in self.down:
+                found[name] = Failure("not reached", unreachable=True)
+                continue
             try:
                 answer = self.sites[name].answer(request)
                 self.payloads += [request, answer]

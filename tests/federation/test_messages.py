@@ -16,6 +16,7 @@ from tests.federation.sites import SITES, Loopback, written
 from fedauc.experiments import runner
 from fedauc.experiments.config import Config
 from fedauc.federation import messages
+from fedauc.federation.attendance import Attendance
 from fedauc.federation.coordinator import prepared
 from fedauc.federation.messages import Message, Refused
 
@@ -58,7 +59,7 @@ def test_real_payloads_hold_what_is_listed_and_nothing_else(method, tmp_path):
     link = Loopback(written(tmp_path), tmp_path)
     settings = {"data.label": "ill", "data.positive": "1", "model": "linear", "schedule.cycles": 2}
     config = Config.resolve(method, settings | {"schedule.steps": 2, "train.mode": "loop", "train.batch": 8})
-    runner.run(config, tmp_path / "run", prepared=prepared(config, link, SITES))
+    runner.run(config, tmp_path / "run", prepared=prepared(config, Attendance(link), SITES, tmp_path))
     page, seen = listed(), set()
     for data in link.payloads:
         length = int.from_bytes(data[:8], "little")
@@ -81,7 +82,7 @@ def test_no_value_of_a_row_travels(tmp_path):
     link = Loopback(written(tmp_path), tmp_path)
     settings = {"data.label": "ill", "data.positive": "1", "model": "linear", "schedule.cycles": 1}
     config = Config.resolve("cycp-pairwise", settings | {"train.mode": "loop"})
-    runner.run(config, tmp_path / "run", prepared=prepared(config, link, SITES))
+    runner.run(config, tmp_path / "run", prepared=prepared(config, Attendance(link), SITES, tmp_path))
     sent = b"".join(link.payloads)
 
     def travelled(value: float) -> bool:
@@ -99,7 +100,7 @@ class TestNonsense:
 
     @pytest.mark.parametrize("cut", [0, 1, 7, 8, 9, 50])
     def test_cut(self, cut):
-        data = messages.Rate({}, "run", 0, "valid").packed()[:cut]
+        data = messages.Rate({}, "run", 0, "valid", "scores", 8, -1.0, 1.0).packed()[:cut]
         with pytest.raises(Refused):
             messages.Rate.unpacked(data)
 
@@ -118,6 +119,7 @@ class TestNonsense:
     def test_another_form(self, change):
         from safetensors.torch import save
 
-        about = {"kind": "rate", "version": 1, "run": "r", "client": 0, "part": "valid"} | change
+        about = {"kind": "rate", "version": 1, "run": "r", "client": 0, "part": "valid"}
+        about |= {"form": "scores", "bins": 8, "low": -1.0, "high": 1.0} | change
         with pytest.raises(Refused):
             messages.Rate.unpacked(save({}, {"fedauc": json.dumps(about)}))

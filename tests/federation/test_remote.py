@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 import torch
 from tests.contract.federations import Run, built, tensors
+from tests.federation.sites import Hours
 
 from fedauc.core import checkpoint
 from fedauc.core.loop import Federation, advance, begin
 from fedauc.core.tree import Tree
 from fedauc.data.federated import FederatedData
 from fedauc.experiments.presets import PRESETS
+from fedauc.federation.attendance import Attendance, Failure
 from fedauc.federation.messages import Answer, Refused, Task
-from fedauc.federation.remote import Failure, Remote, TooFew
+from fedauc.federation.remote import Remote, TooFew
 from fedauc.federation.worker import Forgotten, Worker
 from fedauc.transports import LocalTransport
 
@@ -36,6 +38,13 @@ class Loopback:
         }
         self.tamper: Tamper = lambda _, answer: answer
         self.requests: list[tuple[str, bytes]] = []
+        self.lines: list[dict] = []
+        """The journal."""
+
+    @property
+    def faults(self) -> list[tuple[int, str, str]]:
+        """(round, site, reason) of everybody who was missed."""
+        return [(line["round"], *missed) for line in self.lines for missed in line["missed"].items()]
 
     def exchange(self, requests: Mapping[str, bytes], deadline: float) -> dict[str, bytes | Failure]:
         self.requests += requests.items()
@@ -67,7 +76,8 @@ def remote(run: Run, folder: Path, **settings) -> tuple[Run, Loopback]:
     """The same run with its clients at their sites."""
     link = Loopback(run.fed, run.params, folder)
     shape = tuple(run.fed.data.x.shape[1:])
-    transport = Remote(link, "run", shape, run.fed.data.names, **settings)
+    attendance = Attendance(link, clock=Hours(), grace=settings.pop("grace", 0), patience=5)
+    transport = Remote(attendance, "run", shape, run.fed.data.names, journal=link.lines.append, **settings)
     return Run(replace(run.fed, transport=transport), run.params), link
 
 
@@ -96,7 +106,7 @@ def test_bit_for_bit_what_one_process_computes(name, tmp_path):
         same(a, b)
         np.testing.assert_array_equal(seen.mean_loss, heard.mean_loss)  # NaN where nothing was trained
     assert a.ledger == b.ledger
-    assert federated.fed.transport.faults == []
+    assert link.faults == []
     assert all(len(data) > 0 for _, data in link.requests)
 
 
@@ -129,7 +139,7 @@ def test_an_answer_that_got_lost_leaves_no_trace(tmp_path):
     link.tamper = lambda name, answer: Failure("the connection broke") if name == lost else answer
     state, record = disturbed.advance(state)
     assert record.clients == len(run.fed.data.names) - 1
-    assert disturbed.fed.transport.faults == [(2, lost, "the connection broke")]
+    assert link.faults == [(3, lost, "the connection broke")]
     link.tamper = lambda _, answer: answer
     disturbed.advance(state)
     (last,) = [Task.unpacked(data) for name, data in link.requests[-7:] if name == lost]
@@ -175,7 +185,7 @@ def test_a_site_that_has_lost_what_it_kept_says_so(tmp_path):
     for path in (tmp_path / name).iterdir():
         path.unlink()
     federated.advance(state)
-    assert [fault.site for fault in federated.fed.transport.faults] == [name]
+    assert [site for _, site, _ in link.faults] == [name]
     with pytest.raises(Forgotten):
         link.sites[name].answer(
             Task.unpacked(next(data for who, data in reversed(link.requests) if who == name))
@@ -221,8 +231,8 @@ def test_a_wrong_answer_is_refused_and_the_round_goes_on(what, tmp_path):
     bad = link.names[1]
     link.tamper = lambda name, answer: change(answer) if name == bad else answer
     state, record = federated.advance(state)
-    ((round, site, why),) = federated.fed.transport.faults
-    assert (round, site) == (1, bad)
+    ((round, site, why),) = link.faults
+    assert (round, site) == (2, bad)
     assert reason in why
     assert record.clients == len(link.names) - 1
     assert all(torch.isfinite(value).all() for value in tensors(state).values())
@@ -231,7 +241,7 @@ def test_a_wrong_answer_is_refused_and_the_round_goes_on(what, tmp_path):
 def test_too_few_answers_end_the_round(tmp_path):
     federated, link = remote(looped("cycp-minimax", {"participation.groups": 1}), tmp_path, quorum=0.9)
     link.tamper = lambda name, answer: Failure("late") if name in link.names[:2] else answer
-    with pytest.raises(TooFew, match=r"5 of 7 .* without client-0, client-1;"):
+    with pytest.raises(TooFew, match=r"5 of 7 .* \(client-0: late; client-1: late\)"):
         advance(federated.fed, begin(federated.fed, federated.params))
 
 
@@ -252,18 +262,18 @@ def test_a_round_without_quorum_can_be_left_out(tmp_path):
 
 def test_who_fails_is_asked_again_and_answers_from_the_store(tmp_path, monkeypatch):
     run = looped("codasca", {"participation.groups": 1})
-    federated, link = remote(run, tmp_path, attempts=3)
+    federated, link = remote(run, tmp_path, grace=10)
     left, lost = [2], link.names[4]
 
     def twice(name: str, answer: bytes) -> bytes | Failure:
         if name == lost and left[0]:
             left[0] -= 1
-            return Failure("the connection broke")
+            return Failure("the connection broke", unreachable=True)
         return answer
 
     link.tamper = twice
     same(run.after(2), federated.after(2))
-    assert federated.fed.transport.faults == [(0, lost, "the connection broke")] * 2
+    assert link.faults == []
     assert [name for name, _ in link.requests].count(lost) == 4
 
 
@@ -290,3 +300,34 @@ def test_a_task_with_other_tensors_is_refused(tmp_path):
     ):
         with pytest.raises(Refused, match="not those of this experiment"):
             link.sites[name].answer(replace(task, tensors=tensors_, key="another"))
+
+
+def test_a_round_is_tried_again_while_there_is_patience(tmp_path):
+    """Whoever has answered answers again from the store, so the bits are those of one process."""
+    run = looped("codasca", {"participation.groups": 1})
+    federated, link = remote(run, tmp_path, absent="retry")
+    left, slow = [3], link.names[1]
+
+    def later(name: str, answer: bytes) -> bytes | Failure:
+        if name == slow and left[0]:
+            left[0] -= 1
+            return Failure("no answer within the deadline")
+        return answer
+
+    link.tamper = later
+    same(run.after(2), federated.after(2))
+    assert [line["outcome"] for line in link.lines] == ["failed"] * 3 + ["done"] * 2
+    left[0] = 100
+    with pytest.raises(TooFew, match="6 of 7"):
+        federated.advance(federated.after(0))
+
+
+def test_a_site_that_was_revoked_is_not_asked(tmp_path):
+    run = looped("cycp-minimax", {"participation.groups": 1})
+    federated, link = remote(run, tmp_path)
+    gone = replace(federated.fed.transport.attendance, gone=frozenset([link.names[0]]))
+    fed = replace(federated.fed, transport=replace(federated.fed.transport, attendance=gone))
+    _, record = advance(fed, begin(fed, federated.params))
+    assert record.clients == len(link.names) - 1
+    assert link.names[0] not in [name for name, _ in link.requests]
+    assert link.faults == []

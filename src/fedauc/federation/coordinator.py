@@ -7,67 +7,34 @@ trains, chooses, tests and reports as ever, and reaches clients and rows through
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedauc.core import rng
-from fedauc.core.tree import Tree
+from fedauc.core import checkpoint, rng
 from fedauc.data.federated import FederatedData
 from fedauc.data.preprocess import Preprocessor
 from fedauc.data.split import shared_split
 from fedauc.data.statistics import ClientStatistics, merge_schemas, merge_statistics, skewed_columns
 from fedauc.errors import InputError
-from fedauc.experiments.assembly import Part, Prepared
+from fedauc.experiments.assembly import Prepared
 from fedauc.experiments.config import Config
 from fedauc.federation import messages
-from fedauc.federation.messages import Message, Refused, digest
-from fedauc.federation.remote import Link, Remote, opened
-from fedauc.models import Model
-
-M = TypeVar("M", bound=Message)
+from fedauc.federation.attendance import Attendance
+from fedauc.federation.everybody import Everybody
+from fedauc.federation.messages import digest
+from fedauc.federation.remote import Remote
+from fedauc.federation.scores import RemotePart, Share
 
 TABLE = ("source", "path", "client", "valid", "test", "split_by")
 HERE_ALONE = (*TABLE, "remove_positives", "flip_positives", "partition")
 """Data settings that only make sense where all rows are in one place."""
-
-
-@dataclass(frozen=True)
-class Everybody:
-    """All sites of a federation, to be asked something at once."""
-
-    link: Link
-    sites: tuple[str, ...]
-    """Names; a site's number is its place."""
-    deadline: float
-    traffic: list[int] = field(default_factory=lambda: [0, 0])
-    """Bytes down and up."""
-
-    def ask(self, request: Callable[[int], Message], reply: type[M]) -> list[M]:
-        """Everybody's reply, in the order of the sites; all must answer."""
-        asked = [request(i) for i in range(len(self.sites))]
-        requests = {name: message.packed() for name, message in zip(self.sites, asked, strict=True)}
-        replies = self.link.exchange(requests, self.deadline)
-        found: list[M] = []
-        wrong: list[str] = []
-        for i, name in enumerate(self.sites):
-            answer = replies.get(name)
-            try:
-                message = opened(answer, reply)
-                if (message.run, message.client) != (asked[i].run, i):
-                    raise Refused("an answer for another run or of another site")
-                found.append(message)
-                self.traffic[0] += len(requests[name])
-                self.traffic[1] += len(answer) if isinstance(answer, bytes) else 0
-            except Refused as reason:
-                wrong.append(f"{name}: {reason}")
-        if wrong:
-            raise InputError(f"Not all sites could {reply.kind}: {'; '.join(wrong)}.")
-        return found
+AGREED = "agreed.json"
 
 
 @dataclass(frozen=True)
@@ -75,10 +42,25 @@ class Agreed:
     """What is the same for all runs of an experiment."""
 
     everybody: Everybody
-    training: NDArray[np.int64]
-    """[N, 2]: the sites' negatives and positives that train."""
+    counts: NDArray[np.int64]
+    """[N, 2, 3]: the sites' negatives and positives that train, validate and test."""
     plan: list[dict[str, Any]]
     preprocessor: Preprocessor
+
+    @property
+    def training(self) -> NDArray[np.int64]:
+        return self.counts[:, :, 0]
+
+    def as_dict(self, run: str) -> dict[str, Any]:
+        """To be kept; `_known` is the inverse."""
+        return {
+            "run": run,
+            "sites": list(self.everybody.sites),
+            "counts": self.counts.tolist(),
+            "plan": self.plan,
+            "preprocessor": self.preprocessor.to_json(),
+            "traffic": self.everybody.traffic,
+        }
 
     def begin(self, config: Config, run: str) -> None:
         """Tell all sites of another run on the same rows."""
@@ -91,22 +73,6 @@ class Agreed:
         objective = _fitted(config, self.training)
         text = self.preprocessor.to_json()
         return self.everybody.ask(lambda i: messages.Fitted({}, run, i, text, objective), messages.Ready)
-
-
-@dataclass(frozen=True)
-class RemotePart(Part):
-    """Rows to evaluate on, at the sites."""
-
-    everybody: Everybody
-    run: str
-    name: str
-
-    def scores(self, model: Model, z: Tree) -> NDArray[np.float32]:
-        def request(client: int) -> Message:
-            return messages.Rate(z, self.run, client, self.name)
-
-        each = [reply.tensors["scores"].numpy() for reply in self.everybody.ask(request, messages.Rated)]
-        return np.concatenate(each)
 
 
 @dataclass(frozen=True)
@@ -127,13 +93,21 @@ class Reach:
     def add(self, run: str) -> None:
         """A run that the sites are ready for."""
         everybody, shape = self.agreed.everybody, (len(self.agreed.preprocessor.feature_names),)
-        self.remotes[run] = Remote(everybody.link, run, shape, everybody.sites, **self.settings)
+        self.remotes[run] = Remote(everybody.attendance, run, shape, everybody.sites, **self.settings)
 
 
 def prepared(
-    config: Config, link: Link, sites: Sequence[str], deadline: float = 600.0, **settings: Any
+    config: Config,
+    attendance: Attendance,
+    sites: Sequence[str],
+    folder: Path,
+    share: Share | None = None,
+    **settings: Any,
 ) -> Prepared:
-    """Agree with all sites on split and preprocessing; `settings` are those of `Remote`."""
+    """Agree with all sites on split and preprocessing; `settings` are those of `Remote`.
+
+    What has been agreed is kept in `folder`: a coordinator that was restarted goes on with whoever is there.
+    """
     for name in HERE_ALONE:
         if getattr(config.data, name):
             raise InputError(f"data.{name} cannot be set in a federation: rows are at the sites.")
@@ -141,8 +115,40 @@ def prepared(
         raise InputError(f"train.statistics={config.train.statistics} is not possible in a federation yet.")
     if config.data.label is None:
         raise InputError("No label: data.label names the column that says which rows are positive.")
-    everybody = Everybody(link, tuple(sites), deadline)
+    everybody = Everybody(attendance, tuple(sites))
     run = run_of(config)
+    kept = folder / AGREED
+    agreed = _known(kept, run, everybody)
+    if agreed is None:
+        agreed = _agreed(config, everybody, run)
+        folder.mkdir(parents=True, exist_ok=True)
+        checkpoint.write_atomic(kept, json.dumps(agreed.as_dict(run)).encode())
+    reach = Reach(agreed, settings)
+    reach.add(run)
+    rows = torch.empty(0, len(agreed.preprocessor.feature_names))
+    parts = {}
+    for number, name in enumerate(("valid", "test"), start=1):
+        counts = agreed.counts[:, :, number]
+        y = np.repeat(np.tile(np.array([0, 1], dtype=np.int8), len(sites)), counts.reshape(-1))
+        client = np.repeat(np.arange(len(sites)), counts.sum(axis=1))
+        parts[name] = RemotePart(rows, y, client, everybody, run, name, counts, share or Share())
+    empty = np.zeros(len(sites) + 1, dtype=np.int64)
+    return Prepared(
+        name="federation",
+        train=FederatedData(rows, rows[:, 0], empty[:0], empty, agreed.training, list(sites)),
+        valid=parts["valid"],
+        test=parts["test"],
+        names=tuple(sites),
+        preprocessor=agreed.preprocessor,
+        notes=tuple(agreed.preprocessor.notes),
+        setup_up=everybody.traffic[1],
+        setup_down=everybody.traffic[0],
+        reach=reach,
+    )
+
+
+def _agreed(config: Config, everybody: Everybody, run: str) -> Agreed:
+    """Split and preprocessing, which everybody must take part in."""
     counted = start(everybody, config, run)
     counts = np.array([[reply.negatives, reply.positives] for reply in counted])
     shares = (
@@ -152,32 +158,28 @@ def prepared(
     )
     split = shared_split(counts, shares, rng.generator(config.seed, rng.SPLIT))
     plan = [{"classes": [list(share) for share in classes]} for classes in split]
-    training = np.array([[share.counts[0] for share in classes] for classes in split])
-    _enough(split, sites)
+    by_part = np.array([[share.counts for share in classes] for classes in split])
+    _enough(by_part, everybody.sites)
     proposed = everybody.ask(lambda i: messages.Split({}, run, i, plan[i]), messages.Proposed)
     preprocessor = _preprocessor(everybody, run, [reply.schema for reply in proposed])
-    agreed = Agreed(everybody, training, plan, preprocessor)
-    ready = agreed.fit(config, run)
-    reach = Reach(agreed, settings)
-    reach.add(run)
-    rows = torch.empty(0, len(preprocessor.feature_names))
-    parts = {}
-    for number, name in enumerate(("valid", "test"), start=1):
-        y = np.concatenate([reply.tensors[name].numpy() for reply in ready]).astype(np.int8)
-        lengths = [sum(share.counts[number] for share in classes) for classes in split]
-        parts[name] = RemotePart(rows, y, np.repeat(np.arange(len(sites)), lengths), everybody, run, name)
-    empty = np.zeros(len(sites) + 1, dtype=np.int64)
-    return Prepared(
-        name="federation",
-        train=FederatedData(rows, rows[:, 0], empty[:0], empty, training, list(sites)),
-        valid=parts["valid"],
-        test=parts["test"],
-        names=tuple(sites),
-        preprocessor=preprocessor,
-        notes=tuple(preprocessor.notes),
-        setup_up=everybody.traffic[1],
-        setup_down=everybody.traffic[0],
-        reach=reach,
+    agreed = Agreed(everybody, by_part, plan, preprocessor)
+    agreed.fit(config, run)
+    return agreed
+
+
+def _known(path: Path, run: str, everybody: Everybody) -> Agreed | None:
+    """What was agreed before, for this very run and these sites."""
+    try:
+        kept = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is damaged ({error}); remove it to agree anew.") from error
+    if kept["run"] != run or kept["sites"] != list(everybody.sites):
+        raise InputError(f"{path} belongs to another experiment or other sites; choose another folder.")
+    everybody.traffic[:] = kept["traffic"]
+    return Agreed(
+        everybody, np.array(kept["counts"]), kept["plan"], Preprocessor.from_json(kept["preprocessor"])
     )
 
 
@@ -217,8 +219,7 @@ def _fitted(config: Config, training: NDArray[np.int64]) -> dict[str, Any]:
     return {n: getattr(fitted, n) for n in known if n != "name" and getattr(fitted, n) != known[n]}
 
 
-def _enough(split: Sequence[Any], sites: Sequence[str]) -> None:
-    counts = np.array([[share.counts for share in classes] for classes in split])  # [site, class, part]
+def _enough(counts: NDArray[np.int64], sites: Sequence[str]) -> None:
     for part, name in ((1, "validation"), (2, "test")):
         if not counts[:, :, part].sum(axis=0).all():
             raise InputError(f"The {name} rows of all sites together hold only one class.")

@@ -1,95 +1,129 @@
-"""NVIDIA FLARE as the engine: its controller runs the coordinator, its executor a site.
+"""NVIDIA FLARE as the engine: a job on its server runs the coordinator, a component of its client the site.
 
-A job names the two classes below, which are installed with this package at both ends: no code travels.
-Requests go as auxiliary messages, which are pushed to a site at once, where FLARE's own tasks wait until a
-site asks for them.
+No code travels, and no job runs at a site: requests go from the job straight to the site's own process, which
+keeps torch and its rows loaded, survives jobs, and is there again as soon as it is restarted. (FLARE
+schedules no job without a client, so one with nothing to do, the attendant, runs beside the server.)
+
+A request is answered within `SLICE` seconds, if only with "working", and the coordinator asks again for the
+outcome: FLARE does not tell who waits for an answer that a site has gone.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
+import uuid
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
+from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellReturnCode
+from nvflare.fuel.f3.message import Message
+from nvflare.private.defs import CellChannel
 
+from fedauc.core import checkpoint
 from fedauc.errors import InputError
 from fedauc.experiments import runner
-from fedauc.experiments.config import Config
 from fedauc.federation import coordinator
-from fedauc.federation.kits import COORDINATOR, MEMBER
+from fedauc.federation.attendance import Attendance, Clock, Failure
+from fedauc.federation.kits import ATTENDANT, COORDINATOR, IDLE
 from fedauc.federation.messages import Refused
-from fedauc.federation.remote import Failure
+from fedauc.federation.plan import Plan
+from fedauc.federation.policy import Policy
 from fedauc.federation.site import Site, reading
 
+LOG = logging.getLogger(__name__)
 TOPIC = "fedauc"
-HELLO = b"hello"
-"""Asks whether a site is there."""
-DATA = "FEDAUC_SITE_DATA"
-"""The environment variable that names a site's table; it never leaves the site."""
-RETRY = 0.2
-"""Seconds between two attempts to find a site."""
+DATA, LIMITS = "FEDAUC_SITE_DATA", "FEDAUC_SITE_LIMITS"
+"""Environment variables that name a site's table and its limits; they never leave the site."""
+SLICE = 3.0
+"""Seconds after which a site says that it is still working."""
+MARGIN = 5.0
+"""Seconds that a message may take on the way besides."""
+RATE = 4e6
+"""Bytes a second that a large message is expected to make."""
+JOURNAL, STOPPED = "participation.jsonl", "stopped.json"
 
 
 class FlareLink:
-    """Requests as auxiliary messages of a running job."""
+    """Requests from a running job to the processes of sites."""
 
     def __init__(self, fl_ctx: FLContext, abort: Signal) -> None:
         self.fl_ctx, self.abort = fl_ctx, abort
 
     def exchange(self, requests: Mapping[str, bytes], deadline: float) -> dict[str, bytes | Failure]:
-        if self.abort.triggered:
-            raise InputError("The job was told to end.")
-        with ThreadPoolExecutor(max(len(requests), 1)) as pool:  # (its own multicast fails in FLARE 2.9.0)
+        with ThreadPoolExecutor(max(len(requests), 1)) as pool:
             waiting = {name: pool.submit(self._one, name, r, deadline) for name, r in requests.items()}
             return {name: answer.result() for name, answer in waiting.items()}
 
     def _one(self, site: str, request: bytes, deadline: float) -> bytes | Failure:
-        sent = Shareable()
-        sent["request"] = request
-        replies = self.fl_ctx.get_engine().send_aux_request([site], TOPIC, sent, deadline, self.fl_ctx)
-        return _reply((replies or {}).get(site))
-
-    def wait(self, sites: list[str], deadline: float) -> None:
-        """Until every site answers; a job's first messages get lost."""
         end = time.monotonic() + deadline
-        missing = sites
-        while missing:
-            replies = self.exchange(dict.fromkeys(missing, HELLO), 2.0)
-            missing = [name for name in missing if replies[name] != HELLO]
-            if missing and time.monotonic() > end:
-                raise InputError(f"These sites have not come within {deadline:.0f} s: {', '.join(missing)}.")
-            if missing:
-                time.sleep(RETRY)
+        body: dict[str, Any] = {"number": uuid.uuid4().hex, "request": request}
+        while (left := end - time.monotonic()) > 0:
+            if self.abort.triggered:
+                raise InputError("The job was told to end.")
+            large = len(body.get("request", b"")) / RATE
+            reply = self._sent(site, body | {"wait": min(SLICE, left)}, SLICE + MARGIN + large)
+            if not isinstance(reply, Shareable):
+                return reply
+            if "working" in reply:
+                body = {"number": body["number"]}
+                continue
+            if "refused" in reply:
+                return Failure(str(reply["refused"]), unreachable=bool(reply.get("again", False)))
+            answer = reply.get("answer")
+            return answer if isinstance(answer, bytes) else Failure("an answer that is none")
+        return Failure("no answer within the deadline")
+
+    def _sent(self, site: str, body: Mapping[str, Any], timeout: float) -> Shareable | Failure:
+        sent = Shareable(dict(body))
+        sent.set_peer_props(self.fl_ctx.get_all_public_props())
+        cell = self.fl_ctx.get_engine().get_cell()
+        channel = CellChannel.AUX_COMMUNICATION
+        reply = cell.send_request(channel, TOPIC, site, Message(payload=sent), timeout=timeout, optional=True)
+        if (code := reply.get_header(MessageHeaderKey.RETURN_CODE)) != CellReturnCode.OK:
+            return Failure(f"not reached ({code})", unreachable=True)
+        if not isinstance(reply.payload, Shareable):
+            return Failure("an answer that is none")
+        if (code := reply.payload.get_return_code()) != ReturnCode.OK:
+            return Failure(f"not reached ({code})", unreachable=True)
+        return reply.payload
 
 
-def _reply(reply: Any) -> bytes | Failure:
-    if not isinstance(reply, Shareable):
-        return Failure("no answer")
-    if (code := reply.get_return_code()) != ReturnCode.OK:
-        return Failure(f"no answer ({code})")
-    if "refused" in reply:
-        return Failure(str(reply["refused"]))
-    answer = reply.get("answer")
-    return answer if isinstance(answer, bytes) else Failure("an answer that is none")
+class JobClock(Clock):
+    """Waits until the job is told to end."""
+
+    def __init__(self, abort: Signal) -> None:
+        self.abort = abort
+
+    def sleep(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if self.abort.triggered:
+                raise InputError("The job was told to end.")
+            time.sleep(min(left, 0.5))
 
 
 class Coordinator(Controller):
-    """Carries an experiment out with the sites of a FLARE federation."""
+    """Carries a plan out with the sites of a FLARE federation, into the folder `out`."""
 
-    def __init__(self, config: dict[str, Any], sites: list[str], out: str, deadline: float = 600.0) -> None:
+    def __init__(self, plan: dict[str, Any], out: str, gone: list[str]) -> None:
         super().__init__()
-        self.config, self.sites, self.out, self.deadline = config, sites, out, deadline
+        self.plan, self.out, self.gone = plan, Path(out), frozenset(gone)
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Nothing to begin with."""
@@ -98,71 +132,113 @@ class Coordinator(Controller):
         """Nothing to end."""
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        link = FlareLink(fl_ctx, abort_signal)
         try:
-            link.wait(self.sites, self.deadline)
-            config = Config.from_dict(self.config)
-            prepared = coordinator.prepared(config, link, self.sites, deadline=self.deadline)
-            runner.run(config, Path(self.out), resume=True, prepared=prepared)
-        except InputError as error:
+            plan = Plan.from_dict(self.plan, "the job's plan")
+            carry_out(plan, self.out, self.gone, fl_ctx, abort_signal)
+        except (InputError, OSError) as error:
+            if not abort_signal.triggered:
+                _stopped(self.out, error)
             self.system_panic(str(error), fl_ctx)
 
 
-class Member(Executor):
-    """A site that stays ready: torch and its rows are loaded once for a job."""
+def carry_out(plan: Plan, out: Path, gone: frozenset[str], fl_ctx: FLContext, abort: Signal) -> None:
+    """Prepare, train, test and report; goes on where an earlier job has ended."""
+    rounds = plan.rounds
+    link, clock = FlareLink(fl_ctx, abort), JobClock(abort)
+    waits = (rounds.deadline, rounds.grace, rounds.patience)
+    attendance = Attendance(link, plan.windows, *waits, gone=gone, clock=clock)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / STOPPED).unlink(missing_ok=True)
+    journal = Journal(out / JOURNAL)
+    journal({"event": "resumed" if (out / "config.json").exists() else "started"} | _now())
+    settings: dict[str, Any] = {"quorum": rounds.quorum, "absent": rounds.absent, "journal": journal}
+    config = plan.config
+    prepared = coordinator.prepared(config, attendance, plan.names, out, plan.share, **settings)
+    runner.run(config, out, resume=True, prepared=prepared)
+
+
+def _now() -> dict[str, str]:
+    return {"began": datetime.now(UTC).isoformat(timespec="seconds")}
+
+
+def _stopped(out: Path, error: Exception) -> None:
+    """Say to the supervisor why there is no use in trying again."""
+    try:
+        checkpoint.write_atomic(out / STOPPED, json.dumps({"reason": str(error)} | _now()).encode())
+    except OSError:
+        LOG.exception("%s cannot be written", out / STOPPED)
+
+
+class Journal:
+    """participation.jsonl: a line for every exchange."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, line: Mapping[str, Any]) -> None:
+        with open(self.path, "a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+class Idle(Executor):
+    """What the attendant does in a job."""
+
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort: Signal) -> Shareable:
+        return make_reply(ReturnCode.TASK_UNKNOWN)
+
+
+class Member(FLComponent):
+    """A site, for as long as its client runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = ThreadPoolExecutor(1, "fedauc-site")
+        self.work: dict[str, Future[bytes]] = {}
+        """By number of request, what is being answered or has been."""
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        if event_type == EventType.START_RUN:
-            workspace = fl_ctx.get_workspace()
-            folder = Path(workspace.get_root_dir()) / "fedauc"
-            if not (path := os.environ.get(DATA)):
-                return self.system_panic(f"This site does not say where its table is ({DATA}).", fl_ctx)
-            self.site = Site(fl_ctx.get_identity_name(), reading(path), folder)
-            fl_ctx.get_engine().register_aux_message_handler(TOPIC, self.answer)
+        if event_type == EventType.SYSTEM_START:
+            engine = fl_ctx.get_engine()
+            folder = Path(engine.args.workspace) / "fedauc"
+            limits = os.environ.get(LIMITS)
+            policy = Policy.read(Path(limits)) if limits else Policy()
+            self.site = Site(fl_ctx.get_identity_name(), reading(os.environ[DATA]), folder, policy)
+            engine.register_aux_message_handler(TOPIC, self.answer)
 
     def answer(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
-        """What came of a request, or why it was refused."""
-        asked, reply = request.get("request"), make_reply(ReturnCode.OK)
+        """What came of a request, why it was refused, or that it is being worked on."""
+        reply = make_reply(ReturnCode.OK)
+        number, asked, wait = (request.get(name) for name in ("number", "request", "wait"))
+        if not isinstance(number, str) or not isinstance(wait, int | float):
+            reply["refused"] = "a request that is none"
+            return reply
+        if isinstance(asked, bytes):
+            self.work = {n: work for n, work in self.work.items() if not work.done()}
+            self.work[number] = self.pool.submit(self.site.answer, asked)
+        work = self.work.get(number)
+        if work is None:  # restarted since
+            reply["refused"], reply["again"] = "a request that is not known any more", True
+            return reply
         try:
-            if not isinstance(asked, bytes):
-                raise Refused("a request that is none")
-            reply["answer"] = HELLO if asked == HELLO else self.site.answer(asked)
+            reply["answer"] = work.result(min(max(wait, 0.0), SLICE))
+        except NotYet:
+            reply["working"] = True
         except Refused as reason:
             reply["refused"] = str(reason)
         return reply
 
-    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort: Signal) -> Shareable:
-        """There are no tasks of FLARE's own."""
-        return make_reply(ReturnCode.TASK_UNKNOWN)
 
-
-def write_job(folder: Path, name: str, config: Config, sites: Sequence[str], out: Path) -> Path:
+def write_job(
+    folder: Path, name: str, plan: Plan, out: Path, gone: Sequence[str] = (), attendant: str = ATTENDANT
+) -> Path:
     """A job that any FLARE deployment with these sites can run: three files of settings."""
-    server = {
-        "format_version": 2,
-        "workflows": [
-            {
-                "id": "fedauc",
-                "path": COORDINATOR,
-                "args": {"config": config.as_dict(), "sites": list(sites), "out": str(out)},
-            }
-        ],
-        "components": [],
-    }
-    client = {
-        "format_version": 2,
-        "executors": [{"tasks": ["*"], "executor": {"path": MEMBER, "args": {}}}],
-        "components": [],
-    }
-    meta = {
-        "name": name,
-        "resource_spec": {},
-        "min_clients": 1,
-        "deploy_map": {"app": ["@ALL"]},
-    }
+    args = {"plan": plan.as_dict(), "out": str(out.absolute()), "gone": list(gone)}
+    server = {"format_version": 2, "workflows": [{"id": "fedauc", "path": COORDINATOR, "args": args}]}
+    client = {"format_version": 2, "executors": [{"tasks": ["*"], "executor": {"path": IDLE, "args": {}}}]}
+    meta = {"name": name, "resource_spec": {}, "deploy_map": {"app": ["server", attendant]}}
     inner = folder / name / "app" / "config"
     inner.mkdir(parents=True, exist_ok=True)
-    (inner / "config_fed_server.json").write_text(json.dumps(server, indent=2))
-    (inner / "config_fed_client.json").write_text(json.dumps(client, indent=2))
+    (inner / "config_fed_server.json").write_text(json.dumps(server | {"components": []}, indent=2))
+    (inner / "config_fed_client.json").write_text(json.dumps(client | {"components": []}, indent=2))
     (folder / name / "meta.json").write_text(json.dumps(meta, indent=2))
     return folder / name

@@ -10,23 +10,28 @@ log to the server).
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from fedauc.core import checkpoint
 from fedauc.errors import InputError
 
 PROJECT = "fedauc"
 ADMIN = "coordinator@fedauc.org"
 VALID_DAYS = 3650
 """Of the root certificate; FLARE's own default, 360, ends long federations."""
-COORDINATOR, MEMBER = ("fedauc.federation.flare.Coordinator", "fedauc.federation.flare.Member")
+COORDINATOR, MEMBER, IDLE = (f"fedauc.federation.flare.{name}" for name in ("Coordinator", "Member", "Idle"))
+ATTENDANT = "attendant"
+"""A client beside the server that has nothing to do: FLARE schedules no job without one."""
 RIGHTS = {
     "submit_job": "any",
     "manage_job": "any",
@@ -38,6 +43,10 @@ RIGHTS = {
     "byoc": "none",
 }
 """Of the coordinator's administrator, the only one there is: no commands, no code."""
+REVOKED = "disabled_clients.json"
+"""In the server's kit, as FLARE reads it."""
+ABOUT = "federation.json"
+"""In a site's kit: what the site must know of the federation."""
 LOGGING = "nvflare.app_common.logging."
 STORES = "/tmp/nvflare/"
 """Where FLARE keeps jobs by default: moved into the server's kit."""
@@ -51,49 +60,125 @@ class Kits:
     host: str
 
     @property
-    def _made(self) -> Path:
-        return self.folder / PROJECT / "prod_00"
+    def made(self) -> list[Path]:
+        """Every provisioning makes a folder with all kits; whoever has one goes on with it."""
+        return sorted((self.folder / PROJECT).glob("prod_*"))
+
+    def _kit(self, name: str) -> Path:
+        found = [folder / name for folder in self.made if (folder / name).is_dir()]
+        if not found:
+            raise InputError(f"There is no kit of {name} in {self.folder}.")
+        return found[0]
 
     @property
     def server(self) -> Path:
-        return self._made / self.host
+        return self._kit(self.host)
 
     @property
     def admin(self) -> Path:
-        return self._made / ADMIN
+        return self._kit(ADMIN)
 
     def site(self, name: str) -> Path:
-        return self._made / name
+        return self._kit(name)
 
 
 def provision(folder: Path, host: str, port: int, admin_port: int, sites: Sequence[str]) -> Kits:
-    """Make the kits of a new federation in an empty folder."""
+    """Make the kits of a federation; in a folder that has some already, those of further sites."""
     for name in (*sites, host):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*", name):
             raise InputError(
                 f"{name!r} cannot be the name of a site or a server: letters, digits, dots and hyphens only."
             )
-    if len({*sites, host}) < len(sites) + 1:
-        raise InputError("Every site, and the server, needs a name of its own.")
-    if folder.exists() and any(folder.iterdir()):
+    if len({*sites, host, ATTENDANT}) < len(sites) + 2:
+        raise InputError(f"Every site, and the server, needs a name of its own (and {ATTENDANT!r} is taken).")
+    folder = folder.absolute()
+    kits = Kits(folder, host)
+    if folder.exists() and any(folder.iterdir()) and not kits.made:
         raise InputError(f"{folder} is not empty; a federation's kits go into a folder of their own.")
+    before = {kit.name for made in kits.made for kit in made.iterdir()}
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)  # the root certificate's key is in here
     project = folder / "project.yml"
     project.write_text(yaml.safe_dump(_project(host, port, admin_port, sites)))
-    command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(project), "-w", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "nvflare.cli",
+        "provision",
+        "-p",
+        str(project),
+        "-w",
+        str(folder),
+        "--force",
+    ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    kits = Kits(folder, host)
-    if done.returncode or not kits.server.is_dir():
+    if done.returncode or not kits.made:
         said = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[0]
         raise InputError(f"The kits cannot be made: {said}")
     for path in folder.rglob("*"):
         if path.suffix in (".key", ".json") and path.is_file():
             path.chmod(0o600)
-    _restrict(kits.server, COORDINATOR)
-    for name in sites:
-        _restrict(kits.site(name), MEMBER)
+    classes = {host: COORDINATOR, ATTENDANT: IDLE} | dict.fromkeys(sites, MEMBER)
+    for name, allowed in classes.items():
+        if name not in before:
+            _restrict(kits._kit(name), allowed)
     return kits
+
+
+def revoke(kits: Kits, site: str) -> None:
+    """Let the server refuse a site from its next start on; its certificate stays valid elsewhere."""
+    path = kits.server / REVOKED
+    known = revoked(kits)
+    content = {"disabled_clients": sorted({*known, site})}
+    checkpoint.write_atomic(path, json.dumps(content, indent=2).encode())
+
+
+def revoked(kits: Kits) -> list[str]:
+    """Sites that the server refuses."""
+    try:
+        return list(json.loads((kits.server / REVOKED).read_text())["disabled_clients"])
+    except FileNotFoundError:
+        return []
+
+
+def packed(kit: Path, about: Mapping[str, Any], out: Path) -> Path:
+    """A site's kit as one file, with what the site must know of the federation; only for its owner's eyes."""
+    out.unlink(missing_ok=True)
+    with (
+        open(out, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        for folder in ("startup", "local"):
+            for path in sorted((kit / folder).rglob("*")):
+                if path.is_file():
+                    archive.write(path, f"{kit.name}/{path.relative_to(kit)}")
+        archive.writestr(f"{kit.name}/{ABOUT}", json.dumps(about, indent=2))
+    return out
+
+
+def unpacked(path: Path) -> Path:
+    """The folder of a kit: beside its file, where it is unpacked once."""
+    if path.is_dir():
+        if not (path / "startup" / "client.key").is_file():
+            raise InputError(f"{path} is no kit of a site.")
+        return path
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            tops = {name.split("/")[0] for name in names}
+            if len(tops) != 1 or any(".." in Path(name).parts or name.startswith("/") for name in names):
+                raise InputError(f"{path} is no kit of a site.")
+            folder = path.parent / tops.pop()
+            if f"{folder.name}/startup/client.key" not in names:
+                raise InputError(f"{path} is no kit of a site.")
+            if not folder.exists():
+                folder.mkdir(mode=0o700)
+                archive.extractall(path.parent)
+                for each in folder.rglob("*"):
+                    each.chmod(0o700 if each.is_dir() else 0o600)
+            return folder
+    except (OSError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} cannot be read as a kit: {error}.") from error
 
 
 def server_command(kit: Path) -> list[str]:
@@ -117,7 +202,9 @@ def _command(module: str, kit: Path, config: str, *more: str) -> list[str]:
 def _project(host: str, port: int, admin_port: int, sites: Sequence[str]) -> dict[str, Any]:
     server = {"name": host, "type": "server", "org": "coordinator", "fed_learn_port": port}
     server["admin_port"] = admin_port
-    clients = [{"name": n, "type": "client", "org": n, "allow_log_streaming": False} for n in sites]
+    clients = [
+        {"name": n, "type": "client", "org": n, "allow_log_streaming": False} for n in (*sites, ATTENDANT)
+    ]
     admin = {"name": ADMIN, "type": "admin", "org": "coordinator", "role": "project_admin"}
     made_by = "nvflare.lighter.impl"
     return {
@@ -143,6 +230,8 @@ def _restrict(kit: Path, allowed: str) -> None:
     settings = json.loads((local / "resources.json.default").read_text())
     settings |= {"class_list_enforcement_mode": "enforce", "class_allow_list": [allowed]}
     settings["components"] = [c for c in settings["components"] if not c["path"].startswith(LOGGING)]
+    if allowed == MEMBER:
+        settings["components"].append({"id": "fedauc", "path": MEMBER, "args": {}})
     if "allow_log_streaming" in settings:
         settings["allow_log_streaming"] = False
     rights = {"format_version": "1.0", "permissions": {"project_admin": RIGHTS}}

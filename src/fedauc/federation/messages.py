@@ -134,7 +134,7 @@ class Fitted(Message):
 
 @dataclass(frozen=True)
 class Ready(Message):
-    """Site → coordinator: the labels of the rows that are scored. Tensors: `valid`, `test`."""
+    """Site → coordinator: rows are numbers now. No tensors."""
 
     kind = "ready"
 
@@ -145,14 +145,24 @@ class Rate(Message):
 
     kind = "rate"
     part: str
+    form: str
+    """`scores`, or `histogram`: how many scores fall into each of `bins` equal bins from `low` to `high`."""
+    bins: int
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
 class Rated(Message):
-    """Site → coordinator: a score for each row. Tensors: `scores`."""
+    """Site → coordinator: the scores of each class in no order that means anything, or their histograms.
+    Tensors: `negatives`, `positives`."""
 
     kind = "rated"
     part: str
+    form: str
+    """What was sent: `scores`, `histogram`, or `nothing` where the site does not share more."""
+    own_auc: bool
+    """Whether the report may show this site's AUC."""
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,17 @@
 """The transport of a real federation: tasks go out, answers come in, and are folded as in-process ones are.
 
-It is given a `Link`, which is all that an engine has to provide. Whoever does not answer in time, or not as
-agreed, is left out of the round's cohort, with a line in `faults`; a round with too few answers fails. With
-everybody there, the bits are those of `train.mode=loop`: one client after another, summed in the same pairs.
+It asks sites through their `Attendance`, which knows an engine's link. Whoever does not answer in time, or
+not as agreed, is left out of the round's cohort, with a line in the journal; a round with too few answers is
+tried again, skipped, or ends the run. With everybody there, the bits are those of `train.mode=loop`: one
+client after another, summed in the same pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from datetime import datetime
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +23,7 @@ from fedauc.core.store import Store
 from fedauc.core.tree import Tree
 from fedauc.data.federated import Draws, FederatedData
 from fedauc.errors import InputError
+from fedauc.federation.attendance import RETRY, Attendance, Failure
 from fedauc.federation.messages import Answer, Message, Refused, Task, checked, digest, norm_of
 from fedauc.federation.worker import sent
 from fedauc.methods.base import of, under
@@ -32,25 +35,9 @@ ACCEPTED = "accepted"
 """All that the coordinator knows of a client's memory: the round in which it was kept."""
 
 
-class Failure(NamedTuple):
-    """Why a site has not answered."""
-
-    reason: str
-
-
-class Link(Protocol):
-    """What an engine provides."""
-
-    def exchange(self, requests: Mapping[str, bytes], deadline: float) -> dict[str, bytes | Failure]:
-        """Send every named site its request; returns what came back within `deadline` seconds."""
-
-
-class Fault(NamedTuple):
-    """What went wrong with a site in a round."""
-
-    round: int
-    site: str
-    reason: str
+Absent = Literal["retry", "skip", "stop"]
+"""What becomes of a round with fewer answers than the quorum: it is tried again for as long as the federation
+is patient and then ends the run, which can be resumed; it is left out; or it ends the run at once."""
 
 
 class TooFew(InputError):
@@ -61,23 +48,19 @@ class TooFew(InputError):
 class Remote:
     """The clients of a cohort at their own sites."""
 
-    link: Link
+    attendance: Attendance
     run: str
     shape: tuple[int, ...]
     """Of a row."""
     sites: Sequence[str]
     """Names, by client number."""
-    deadline: float = 3600.0
-    """Seconds for a task."""
-    attempts: int = 1
-    """How often a site is asked that does not answer."""
     quorum: float = 1.0
     """Share of a cohort that must have answered."""
-    absent: Literal["stop", "skip"] = "stop"
-    """What becomes of a round with fewer answers: it ends the run, which can be resumed, or is left out."""
+    absent: Absent = "stop"
     largest: float = 1e6
     """Norm of what a client sends, in norms of the iterate (but at least 1)."""
-    faults: list[Fault] = field(default_factory=list, compare=False)
+    journal: Callable[[dict[str, Any]], None] = field(default=lambda line: None, compare=False)
+    """Is told of every exchange: who took part, and who was missed."""
     saved: dict[int, int] = field(default_factory=dict, compare=False)
     """By client, the last accepted round in the checkpoint."""
     likes: dict[Any, Tree] = field(default_factory=dict, compare=False, repr=False)
@@ -95,41 +78,78 @@ class Remote:
         self.saved.update({client: int(kept[ACCEPTED]) for client, kept in memory.items()})
 
     def exchange(self, what: Exchange) -> Carried:
-        """One exchange: send tasks, wait, check and fold the answers."""
-        cohort, knobs = what.cohort, what.knobs
-        tasks = self._tasks(what)
-        made = self._accepted(what, tasks, self._replies(tasks, knobs.round))
-        if len(made) < max(1, self.quorum * len(tasks)):
-            if self.absent == "skip":
-                raise Skipped
-            missing = ", ".join(name for name in tasks if name not in made)
-            raise TooFew(
-                f"Only {len(made)} of {len(tasks)} sites have answered in round {knobs.round + 1}, without"
-                f" {missing}; the same command with --resume goes on."
-            )
-        answered = [position for position, name in enumerate(tasks) if name in made]
-        present = what._replace(cohort=cohort.part(np.array(answered)))
+        """One exchange: wait for the sites, send tasks, check and fold the answers."""
+        every = self._tasks(what)
+        tasks = {name: task for name, task in every.items() if name not in self.attendance.gone}
+        if not tasks:
+            raise Skipped
+        made = self._answers(what, tasks)
+        answered = [position for position, name in enumerate(every) if name in made]
+        present = what._replace(cohort=what.cohort.part(np.array(answered)))
         each = list(made.values())
 
         def one(part: slice, depth: int) -> Collected:
             return collected(each[part.start], present, part, depth)
 
         found = halved(0, len(each), 0, lambda _: 1, one)
-        kept = {ACCEPTED: torch.tensor(knobs.round)} if what.method.memory_init(what.z) else {}
+        kept = {ACCEPTED: torch.tensor(what.knobs.round)} if what.method.memory_init(what.z) else {}
         return found._replace(memory=[kept] * len(each)).carried(present.cohort)
 
-    def _replies(self, tasks: Mapping[str, Task], round: int) -> dict[str, bytes | Failure]:
-        """Everybody's reply; who fails is asked again, and every failure is noted."""
-        replies: dict[str, bytes | Failure] = {}
+    def _answers(self, what: Exchange, tasks: Mapping[str, Task]) -> dict[str, Made]:
+        """What a quorum has made of its tasks, in the order of the cohort."""
         requests = {name: task.packed() for name, task in tasks.items()}
-        for attempt in range(1, self.attempts + 1):
-            replies |= self.link.exchange(requests, self.deadline)
-            failed = {name: reply for name in requests if isinstance(reply := replies.get(name), Failure)}
-            if attempt == self.attempts or not failed:
-                break
-            self.faults.extend(Fault(round, name, failure.reason) for name, failure in failed.items())
-            requests = {name: requests[name] for name in failed}
-        return replies
+        clock = self.attendance.clock
+        first = clock.now()
+        while True:
+            waited = self.attendance.gather(list(requests), self.quorum)
+            began = clock.now()
+            replies: Mapping[str, bytes | Failure] = {}
+            if waited is not None:
+                replies = self.attendance.ask(requests)
+            made, missed = self._accepted(what, tasks, replies)
+            outcome = "done" if made and len(made) / len(tasks) >= self.quorum else "failed"
+            again = self.absent == "retry" and waited is not None and self._patient(first)
+            if outcome == "failed" and self.absent == "skip":
+                outcome = "skipped"
+            self._note(what, began, waited or 0.0, made, missed, outcome)
+            if outcome == "done":
+                return made
+            if outcome == "skipped":
+                raise Skipped
+            if not again:
+                reasons = "; ".join(f"{name}: {reason}" for name, reason in missed.items())
+                raise TooFew(
+                    f"Only {len(made)} of {len(tasks)} sites have answered in round {what.knobs.round + 1}"
+                    f" ({reasons}); resuming the run goes on with that round."
+                )
+            clock.sleep(RETRY)
+
+    def _patient(self, first: datetime) -> bool:
+        return (self.attendance.clock.now() - first).total_seconds() < self.attendance.patience
+
+    def _note(
+        self,
+        what: Exchange,
+        began: datetime,
+        waited: float,
+        made: Mapping[str, Made],
+        missed: Mapping[str, str],
+        outcome: str,
+    ) -> None:
+        knobs = what.knobs
+        self.journal(
+            {
+                "round": knobs.round + 1,
+                "cycle": knobs.cycle,
+                "group": knobs.round % knobs.cycle_length,
+                "began": began.isoformat(timespec="seconds"),
+                "waited": round(waited, 3),
+                "seconds": round((self.attendance.clock.now() - began).total_seconds(), 3),
+                "took_part": list(made),
+                "missed": dict(missed),
+                "outcome": outcome,
+            }
+        )
 
     def _tasks(self, what: Exchange) -> dict[str, Task]:
         knobs, cohort = what.knobs, what.cohort
@@ -156,16 +176,18 @@ class Remote:
 
     def _accepted(
         self, what: Exchange, tasks: Mapping[str, Task], replies: Mapping[str, bytes | Failure]
-    ) -> dict[str, Made]:
-        """What is as agreed, in the order of the cohort."""
+    ) -> tuple[dict[str, Made], dict[str, str]]:
+        """What is as agreed, and of everybody else why not."""
         largest = self.largest * max(norm_of(what.z), 1.0)
-        like, made = self._like(what), {}
+        like = self._like(what)
+        made: dict[str, Made] = {}
+        missed: dict[str, str] = {}
         for name, task in tasks.items():
             try:
                 made[name] = _made(checked(opened(replies.get(name), Answer), task, like, largest))
             except Refused as reason:
-                self.faults.append(Fault(what.knobs.round, name, str(reason)))
-        return made
+                missed[name] = str(reason)
+        return made, missed
 
     def _like(self, what: Exchange) -> Tree:
         """Names, types and shapes of an answer: what comes of a step on two empty rows."""

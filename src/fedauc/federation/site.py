@@ -5,7 +5,9 @@
     summarise → summary    sums of these columns
     fitted    → ready      rows become numbers
     task      → answer     local training (`worker`)
-    rate      → rated      scores of validation or test rows
+    rate      → rated      scores of validation or test rows, or their histogram
+
+Whatever its own limits (`policy`) do not allow, a site refuses.
 
 What has been agreed before training begins is kept in the site's folder, so that a site that was restarted
 goes on with the next task.
@@ -37,7 +39,9 @@ from fedauc.experiments.config import Config
 from fedauc.experiments.settings import DataSettings
 from fedauc.federation import messages
 from fedauc.federation.messages import Message, Refused, digest
+from fedauc.federation.policy import Policy
 from fedauc.federation.worker import Worker
+from fedauc.metrics.mergeable import counted
 from fedauc.models import Model
 
 LOG = logging.getLogger(__name__)
@@ -69,6 +73,7 @@ class Site:
     """Reads the local table, as the experiment's data settings say."""
     folder: Path
     """The site's own; a run has a folder in it."""
+    policy: Policy = field(default_factory=Policy)
     runs: dict[str, Run] = field(default_factory=dict)
     one: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
     """One request at a time: a task that comes again while it is worked on waits for its answer."""
@@ -115,10 +120,13 @@ class Site:
         worker = self._run(message.run).worker
         if worker is None:
             raise Refused("a task before the rows were prepared")
+        if not worker.knows(message):
+            self.policy.count_round(self.folder)
         return worker.answer(message)
 
     def _start(self, message: messages.Start) -> Message:
         config = Config.from_dict(message.config)
+        self.policy.check_method(config.method)
         table = self.read(config.data)
         self.runs[message.run] = Run(message, config, table)
         positives = int(table.y.sum())
@@ -157,15 +165,24 @@ class Site:
             run.start.clients,
             self._folder(message.run),
         )
-        labels: Tree = {name: torch.from_numpy(run.parts[name].y) for name in ("valid", "test")}
-        return messages.Ready(labels, message.run, message.client)
+        return messages.Ready({}, message.run, message.client)
 
     def _rate(self, message: messages.Rate) -> Message:
         run = self._run(message.run)
         if run.model is None or message.part not in ("valid", "test"):
             raise Refused("rows to score that there are not")
-        scores = run.parts[message.part].scores(run.model, message.tensors)
-        return messages.Rated({"scores": torch.from_numpy(scores)}, message.run, message.client, message.part)
+        part, form = run.parts[message.part], self.policy.form(message.form)
+        sent: Tree = {}
+        if form != "nothing":
+            scores = part.scores(run.model, message.tensors)
+            by_class = {name: scores[part.y == y] for name, y in (("negatives", 0), ("positives", 1))}
+            if form == "histogram":
+                bins = (message.bins, message.low, message.high)
+                sent = {name: torch.from_numpy(counted(each, *bins)) for name, each in by_class.items()}
+            else:
+                sent = {name: torch.from_numpy(np.sort(each)) for name, each in by_class.items()}
+        own = self.policy.own_auc
+        return messages.Rated(sent, message.run, message.client, message.part, form, own)
 
 
 HANDLERS: dict[str, tuple[type[Message], Callable[[Site, Any], Message | bytes]]] = {

@@ -47,12 +47,16 @@ class Worker:
     folder: Path
     transport: LocalTransport = field(default_factory=lambda: LocalTransport("loop"))
 
+    def knows(self, task: Task) -> bool:
+        """Whether the answer to this very task is in the store."""
+        return _stored(self._stored(task), task.key) is not None
+
     def answer(self, task: Task) -> bytes:
         """What came of a task; a task that is not as agreed is refused."""
         if task.run != self.run or task.client != self.data.first:
             raise Refused("a task for another run or another site")
         self.folder.mkdir(parents=True, exist_ok=True)
-        stored = self.folder / f"answer-{task.phase}.safetensors"
+        stored = self._stored(task)
         if (before := _stored(stored, task.key)) is not None:
             return before
         made = self._trained(task)
@@ -97,6 +101,9 @@ class Worker:
         for _ in range(task.stage - about["stage"]):
             memory = self.method.memory_stage(memory)
         return memory
+
+    def _stored(self, task: Task) -> Path:
+        return self.folder / f"answer-{task.phase}.safetensors"
 
     def _memory(self, round: int) -> Path:
         return self.folder / f"memory-{round}.safetensors"

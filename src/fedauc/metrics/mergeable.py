@@ -49,11 +49,7 @@ class ScoreHistogram:
         cls(low, high, empty, empty)  # checks the range
         values = as_scores(scores)
         positive = as_positive(labels, values.size)
-        # Every step is monotone even after rounding, so a higher bin always means a higher score.
-        place = (np.clip(values.astype(np.float64), low, high) - low) / (high - low) * bins
-        where = np.minimum(place.astype(np.int64), bins - 1)
-        counts = [np.bincount(where[rows], minlength=bins) for rows in (positive, ~positive)]
-        return cls(low, high, *counts)
+        return cls(low, high, *(counted(values[rows], bins, low, high) for rows in (positive, ~positive)))
 
     def merge(self, other: ScoreHistogram) -> ScoreHistogram:
         """The histogram of both organisations' rows; the bins must be the same."""
@@ -93,6 +89,16 @@ class ScoreHistogram:
         wins, within, total = self._pairs()
         return (2 * wins + within) / (2 * total)
 
+    def scores(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """(negatives, positives): a score for every row, all of a bin alike; their AUC is `auc`."""
+        middle = (
+            self.low + (np.arange(self.positives.size) + 0.5) * (self.high - self.low) / self.positives.size
+        )
+        negatives, positives = (
+            np.repeat(middle.astype(np.float32), counts) for counts in (self.negatives, self.positives)
+        )
+        return negatives, positives
+
     def bounds(self) -> tuple[float, float]:
         """(lowest, highest) AUC that the counts allow; the exact AUC of the scores is always between.
 
@@ -100,6 +106,13 @@ class ScoreHistogram:
         """
         wins, within, total = self._pairs()
         return wins / total, (wins + within) / total
+
+
+def counted(scores: Array, bins: int, low: float, high: float) -> npt.NDArray[np.int64]:
+    """How many scores are in each bin; those outside are in the first or last one."""
+    # Every step is monotone even after rounding, so a higher bin always means a higher score.
+    place = (np.clip(scores.astype(np.float64), low, high) - low) / (high - low) * bins
+    return np.bincount(np.minimum(place.astype(np.int64), bins - 1), minlength=bins)
 
 
 def merge_exact(parts: Iterable[tuple[Values, Values]]) -> tuple[Array, npt.NDArray[np.bool_]]:

@@ -33,18 +33,34 @@ class Cyclic:
     """M, clients of the active group that take part in a round; all where not said."""
     assign: Literal["random", "order"] = "random"
     """Deal clients to groups at random (by the seed) or in the order of their names."""
+    group_of: tuple[int, ...] | None = None
+    """The group of each client, from 0 on, in the order of their names: groups that are given, not dealt."""
 
     def bind(self, clients: int, seed: int) -> CyclicRoster:
+        if self.per_round is not None and self.per_round < 1:
+            raise InputError(f"per_round={self.per_round} must be at least 1.")
+        if self.group_of is not None:
+            return self._given(clients, seed)
         count = self.groups if self.groups is not None else default_groups(clients)
         if not 1 <= count <= clients:
             raise InputError(f"groups={count} needs between 1 and {clients} groups for {clients} clients.")
-        if self.per_round is not None and self.per_round < 1:
-            raise InputError(f"per_round={self.per_round} must be at least 1.")
         order = np.arange(clients)
         if self.assign == "random":
             order = rng.generator(seed, rng.GROUPS).permutation(clients)
         bounds = np.linspace(0, clients, count + 1).round().astype(np.int64)
         return CyclicRoster(order, bounds, self.per_round, seed)
+
+    def _given(self, clients: int, seed: int) -> CyclicRoster:
+        given = np.array(self.group_of, dtype=np.int64)
+        if len(given) != clients:
+            raise InputError(f"group_of names the groups of {len(given)} clients, and there are {clients}.")
+        sizes = np.bincount(given) if len(given) and given.min() >= 0 else np.zeros(1, dtype=np.int64)
+        if not sizes.all() or self.groups not in (None, len(sizes)):
+            raise InputError(
+                f"group_of={given.tolist()} must name every group from 0 on, as many as groups=."
+            )
+        bounds = np.concatenate(([0], np.cumsum(sizes)))
+        return CyclicRoster(np.argsort(given, kind="stable"), bounds, self.per_round, seed)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,307 @@
+"""The commands of real federations: `fedauc federation …` for the coordinator, `fedauc site …` for a site."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedauc.errors import InputError
+
+if TYPE_CHECKING:
+    from fedauc.federation.supervisor import Folder
+
+federation = typer.Typer(no_args_is_help=True, help="Run a federation of organisations (the coordinator).")
+site = typer.Typer(no_args_is_help=True, help="Take part in a federation (a hospital, a bank).")
+out_console = Console(soft_wrap=True)
+err_console = Console(stderr=True, soft_wrap=True)
+
+Where = Annotated[Path, typer.Argument(help="The federation's folder.")]
+Kit = Annotated[Path, typer.Argument(help="The kit that the coordinator has sent: NAME.zip, or its folder.")]
+SiteData = Annotated[Path, typer.Option("--data", help="This site's table, CSV or Parquet. It stays here.")]
+
+
+def _say(text: str) -> None:
+    stamp = datetime.now().strftime("%H:%M:%S")
+    err_console.print(f"{stamp} {text}", highlight=False, markup=False)
+
+
+def _folder(path: Path) -> Folder:
+    _installed()
+    from fedauc.federation.supervisor import Folder
+
+    return Folder(path)
+
+
+def _installed() -> None:
+    try:
+        import nvflare  # noqa: F401
+        import psutil  # noqa: F401
+    except ImportError:
+        raise InputError("Federations need NVIDIA FLARE: pip install 'fedauc[nvflare]'.") from None
+
+
+@federation.command()
+def init(
+    folder: Where,
+    sites: Annotated[list[str], typer.Option("--site", help="A site's name (repeat).")],
+    label: Annotated[str, typer.Option(help="Column that says which rows are positive.")],
+    positive: Annotated[str, typer.Option(help="The label's positive value.")],
+    host: Annotated[str, typer.Option(help="Name under which sites reach this machine.")] = "localhost",
+    port: Annotated[int, typer.Option(help="Port that sites connect to.")] = 8002,
+    admin_port: Annotated[int, typer.Option(help="Port of the coordinator's own commands.")] = 8003,
+    method: Annotated[str, typer.Option(help="A method (`fedauc methods`).")] = "cycp-pairwise",
+    model: Annotated[str, typer.Option(help="linear, mlp, …")] = "linear",
+    drop: Annotated[list[str] | None, typer.Option(help="Column not to use (repeat).")] = None,
+    like: Annotated[
+        Path | None, typer.Option(help="A table with the columns that every site must have.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of splits, start values and draws.")] = 0,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting, key=value (repeat).")
+    ] = None,
+) -> None:
+    """Begin a federation: federation.toml, and a kit with a certificate for every site."""
+    _installed()
+    from fedauc.experiments.config import parse_settings
+    from fedauc.federation import kits, plan
+    from fedauc.federation.joining import examine
+    from fedauc.federation.supervisor import KITS
+
+    if (folder / plan.FILE).exists():
+        raise InputError(f"{folder} already holds a federation.")
+    address = plan.Address(folder.resolve().name, host, port, admin_port)
+    given = parse_settings(settings or [])
+    experiment = plan.Experiment(label, positive, method, model, tuple(drop or ()), seed, given)
+    first = plan.Plan(address, experiment, {name: plan.Organisation() for name in sites})
+    columns = {n: kind for n, kind, _ in examine(first, like).columns} if like is not None else {}
+    kits.provision(folder / KITS, host, port, admin_port, sites)
+    (folder / plan.FILE).write_text(plan.written(address, experiment, sites, columns))
+    plan.Plan.read(folder)
+    out_console.print(
+        f"{folder / plan.FILE}: look it over, and say which sites train together and when.\n"
+        f"Then `fedauc federation kit {folder} {sorted(sites)[0]}` (and so on) packs what each site gets,\n"
+        f"and `fedauc federation start {folder}` runs the server and the training.",
+        highlight=False,
+        markup=False,
+    )
+
+
+@federation.command()
+def kit(
+    folder: Where,
+    name: Annotated[str, typer.Argument(help="The site.")],
+    out: Annotated[Path | None, typer.Option(help="File to write [NAME.zip].")] = None,
+) -> None:
+    """Pack a site's kit into one file. It holds the site's private key: send it to that site alone."""
+    from fedauc.federation import kits
+    from fedauc.federation.joining import described
+
+    here = _folder(folder)
+    if name not in here.plan.sites:
+        raise InputError(f"{name} is no site of this federation: {', '.join(here.plan.names)}.")
+    path = kits.packed(here.kits.site(name), described(name, here.plan), out or Path(f"{name}.zip"))
+    out_console.print(
+        f"{path} holds {name}'s private key: send it to {name} alone, by a way that nobody else can read.",
+        highlight=False,
+        markup=False,
+    )
+
+
+@federation.command()
+def start(folder: Where) -> None:
+    """Run the server, and the training to its end. Interrupt it as you like: `resume` goes on."""
+    here = _folder(folder)
+    if here.run.exists():
+        raise InputError(f"{here.run} holds a run: `fedauc federation resume {folder}` goes on with it.")
+    active = {name: site for name, site in here.plan.sites.items() if name not in here.revoked}
+    _supervised(here, replace(here.plan, sites=active))
+
+
+@federation.command()
+def resume(folder: Where) -> None:
+    """Go on with a run that was stopped, or whose coordinator has died."""
+    here = _folder(folder)
+    if not here.run.exists():
+        raise InputError(f"{here.run} holds no run: `fedauc federation start {folder}` begins one.")
+    _supervised(here, here.begun())
+
+
+def _supervised(here: Folder, plan: Any) -> None:
+    from fedauc.federation.supervisor import Supervisor
+
+    state = here.status()["state"]
+    if state in ("starting", "running", "recovering"):
+        raise InputError(f"{here.path} is being run already: `fedauc federation status` says how it goes.")
+    here.begin(plan)
+    address = plan.federation
+    _say(f"server on {address.host}, port {address.port}; waiting for {len(plan.sites)} sites")
+    result = Supervisor(here, plan, _say).run()
+    low, high = result["test_auc_ci"]
+    out_console.print(
+        f"test AUC {result['test_auc']:.4f} (95 % {low:.4f} to {high:.4f}), validation AUC"
+        f" {result['valid_auc']:.4f} at round {result['best_round']} of {result['rounds']}",
+        highlight=False,
+    )
+    out_console.print(f"report: {here.run / 'report.html'}", highlight=False, markup=False)
+
+
+@federation.command()
+def stop(folder: Where) -> None:
+    """Stop the server and the training; nothing that was committed is lost."""
+    here = _folder(folder)
+    known = here.status()
+    if known["state"] not in ("starting", "running", "recovering"):
+        raise InputError(f"{folder} is not being run ({known['state']}).")
+    os.kill(known["pid"], signal.SIGTERM)
+    end = time.monotonic() + 60
+    while here.status()["state"] in ("starting", "running", "recovering"):
+        if time.monotonic() > end:
+            raise InputError(f"The supervisor (process {known['pid']}) does not end.")
+        time.sleep(0.2)
+    out_console.print(f"stopped; `fedauc federation resume {folder}` goes on.", highlight=False, markup=False)
+
+
+@federation.command()
+def status(
+    folder: Where,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Who is online, the active group, round, AUC, bytes and faults."""
+    from fedauc.federation.state import now
+
+    found = now(_folder(folder))
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    lines = [f"{found['name']}: {found['state']}" + (f" ({found['reason']})" if found["reason"] else "")]
+    lines.append(f"round {found['round']} of {found['rounds']}, group {', '.join(found['group']) or '–'}")
+    auc = "–" if found["valid_auc"] is None else f"{found['valid_auc']:.4f} at round {found['validated']}"
+    lines.append(f"validation AUC {auc}; {found['up']} up, {found['down']} down")
+    lines.append(f"restarts {found['restarts']}, faults {found['faults']}")
+    for line in lines:
+        out_console.print(line, highlight=False, markup=False)
+    table = Table("site", "online", "took part", "missed", "last missed because", box=None)
+    for row in found["sites"]:
+        online = "revoked" if row["revoked"] else "yes" if row["online"] else "no"
+        table.add_row(row["site"], online, str(row["took_part"]), str(row["missed"]), row["why"] or "")
+    out_console.print(table)
+
+
+@federation.command()
+def add(folder: Where, name: Annotated[str, typer.Argument(help="The new site.")]) -> None:
+    """Add an organisation. It takes part in the next run; one that has begun goes on without it."""
+    from fedauc.federation import kits, plan
+    from fedauc.federation.supervisor import KITS
+
+    here = _folder(folder)
+    if name in here.plan.sites:
+        raise InputError(f"{name} is a site of this federation already.")
+    address = here.plan.federation
+    every = [*here.plan.sites, name]
+    kits.provision(folder / KITS, address.host, address.port, address.admin_port, every)
+    group = "" if not any(s.group for s in here.plan.sites.values()) else 'group = "group-1"\n'
+    path = folder / plan.FILE
+    path.write_text(f"{path.read_text().rstrip()}\n\n[sites.{name}]\n{group}")
+    plan.Plan.read(folder)
+    out_console.print(
+        f"{path}: say in which group {name} trains, and when; then `fedauc federation kit {folder} {name}`.",
+        highlight=False,
+        markup=False,
+    )
+
+
+@federation.command()
+def revoke(folder: Where, name: Annotated[str, typer.Argument(help="The site.")]) -> None:
+    """Refuse an organisation from now on; a run that has begun goes on without it."""
+    from fedauc.federation import kits
+
+    here = _folder(folder)
+    if name not in here.plan.sites:
+        raise InputError(f"{name} is no site of this federation: {', '.join(here.plan.names)}.")
+    kits.revoke(here.kits, name)
+    known = here.status()
+    if known["state"] in ("starting", "running", "recovering"):
+        os.kill(known["pid"], signal.SIGHUP)  # the server starts anew and refuses the site
+    out_console.print(f"{name} is refused from now on.", highlight=False, markup=False)
+
+
+@federation.command()
+def job(
+    folder: Where,
+    out: Annotated[Path, typer.Option(help="Folder to write the job to.")],
+    runs: Annotated[Path, typer.Option(help="Where the FLARE server is to write the run (its own path).")],
+    client: Annotated[str, typer.Option(help="A client of that deployment that is always there.")],
+) -> None:
+    """Write the training as a job for a FLARE deployment that is there already."""
+    from fedauc.federation.flare import write_job
+
+    here = _folder(folder)
+    path = write_job(out, "fedauc", here.plan, runs, attendant=client)
+    out_console.print(f"{path}: submit it with your own tools.", highlight=False, markup=False)
+
+
+@site.command()
+def check(kit: Kit, data: SiteData) -> None:
+    """Hold the table against the federation's plan. Nothing is sent."""
+    if not _checked(kit, data):
+        raise typer.Exit(2)
+
+
+def _checked(kit: Path, data: Path) -> bool:
+    from fedauc.federation import kits
+    from fedauc.federation.joining import about, examine
+
+    name, plan = about(kits.unpacked(kit))
+    found = examine(plan, data)
+    share = 100 * found.positives / found.rows
+    out_console.print(
+        f"{name} in the federation {plan.federation.name!r}: {found.rows} rows, {found.positives} positive"
+        f" ({share:.2f} %), {len(found.columns)} columns",
+        highlight=False,
+        markup=False,
+    )
+    table = Table("column", "holds", "missing", box=None)
+    for column, kind, missing in found.columns:
+        table.add_row(column, f"{kind}s", f"{100 * missing:.1f} %")
+    out_console.print(table)
+    for note in found.notes:
+        err_console.print(f"note: {note}", highlight=False, markup=False)
+    for problem in found.problems:
+        err_console.print(f"fedauc: {problem}", style="bold red", highlight=False, markup=False)
+    if not found.problems:
+        wanted = "as the federation wants it" if plan.columns else "the federation asks for no columns"
+        out_console.print(f"The table can take part ({wanted}).", highlight=False, markup=False)
+    return not found.problems
+
+
+@site.command()
+def join(
+    kit: Kit,
+    data: SiteData,
+    limits: Annotated[
+        Path | None, typer.Option(help="This site's own limits, a TOML file (docs/federation.md).")
+    ] = None,
+) -> None:
+    """Join the federation and stay; training begins when the coordinator asks. Ctrl-C leaves."""
+    _installed()
+    from fedauc.federation import joining, kits
+    from fedauc.federation.policy import Policy
+
+    if limits is not None:
+        Policy.read(limits)
+    if not _checked(kit, data):
+        raise typer.Exit(2)
+    folder = kits.unpacked(kit)
+    _say(f"joining as {folder.name}; the log is {folder / 'site.log'}; Ctrl-C leaves")
+    joining.join(folder, data, limits, _say)
+    _say("left")

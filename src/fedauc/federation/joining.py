@@ -1,0 +1,135 @@
+"""A site's side: look at the table before anything is sent, join, and stay."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedauc.data.statistics import propose_schema
+from fedauc.data.table import read_table
+from fedauc.errors import InputError
+from fedauc.federation import kits
+from fedauc.federation.plan import Plan
+
+LONGEST = 30.0
+"""Seconds at most before a site that has gone is started again."""
+STEADY = 60.0
+"""Seconds after which a start counts as one that went well."""
+FEW = 10
+"""Positives below which a site is told that they are few."""
+KINDS = {"numeric": "number", "categorical": "text", "identifier": "text", "unsure": "text"}
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What a look at a table has found."""
+
+    rows: int
+    positives: int
+    columns: list[tuple[str, str, float]]
+    """Name, number or text, and the share of missing values."""
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def about(kit: Path) -> tuple[str, Plan]:
+    """The site's name, and the plan that its kit came with."""
+    path = kit / kits.ABOUT
+    try:
+        known = json.loads(path.read_text())
+        return known["site"], Plan.from_dict(known["plan"], str(path))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{kit} is no kit of a site: {path.name} cannot be read.") from error
+
+
+def examine(plan: Plan, data: Path) -> Examined:
+    """Hold a table against the federation's plan; nothing is sent."""
+    experiment = plan.experiment
+    table = read_table(
+        data,
+        label=experiment.label,
+        positive=experiment.positive,
+        drop=experiment.drop,
+        lone_class=True,
+    )
+    assert isinstance(table.features, pd.DataFrame)
+    kinds = {name: KINDS[kind] for name, kind in propose_schema(table.features).items()}
+    missing = table.features.isna().mean()
+    columns = [(name, kind, float(missing[name])) for name, kind in kinds.items()]
+    positives = int(table.y.sum())
+    notes, problems = [], _compared(kinds, plan.columns)
+    if positives in (0, len(table.y)):
+        notes.append(
+            f"All rows are {'positive' if positives else 'negative'}: is {experiment.positive!r} really how a"
+            " positive is written here?"
+        )
+    elif positives < FEW:
+        notes.append(f"Only {positives} rows are positive.")
+    for name, _, share in columns:
+        if share == 1:
+            notes.append(f"The column {name!r} is empty.")
+    return Examined(len(table.y), positives, columns, problems, notes)
+
+
+def _compared(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+    """What is missing, too much, or of another kind."""
+    if not wanted:
+        return []
+    wrong = [f"The column {name!r} is missing." for name in wanted if name not in found]
+    wrong += [f"The column {name!r} is not in the federation." for name in found if name not in wanted]
+    for name, kind in wanted.items():
+        if name in found and kind not in ("any", found[name]):
+            wrong.append(f"The column {name!r} holds {found[name]}s, and the federation wants {kind}s.")
+    return wrong
+
+
+def join(kit: Path, data: Path, limits: Path | None, say: Callable[[str], None]) -> None:
+    """Stay connected until told to end; a client that ends is started again."""
+    from fedauc.federation.flare import DATA, LIMITS
+    from fedauc.federation.supervisor import Child
+
+    environment = {DATA: str(data.absolute())} | ({LIMITS: str(limits.absolute())} if limits else {})
+    child = Child("site", kits.site_command(kit), kit.absolute() / "site.log", environment)
+    stopping = False
+
+    def stop(*_: object) -> None:
+        nonlocal stopping
+        stopping = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    pause = 1.0
+    try:
+        while not stopping:
+            began = time.monotonic()
+            child.start()
+            while child.alive and not stopping:
+                time.sleep(0.2)
+            if stopping:
+                return
+            child.end()
+            pause = 1.0 if time.monotonic() - began > STEADY else min(2 * pause, LONGEST)
+            say(f"the connection has ended ({_last(child.log)}); trying again in {pause:.0f} s")
+            end = time.monotonic() + pause
+            while time.monotonic() < end and not stopping:
+                time.sleep(0.1)
+    finally:
+        child.end()
+
+
+def _last(log: Path) -> str:
+    """The last line of a log that says something."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1][-200:] if lines else "no reason given"
+
+
+def described(name: str, plan: Plan) -> dict[str, Any]:
+    """What goes into a site's kit."""
+    return {"site": name, "plan": plan.as_dict()}

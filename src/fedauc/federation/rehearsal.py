@@ -1,0 +1,224 @@
+"""A federation on one machine: every organisation a process of its own, with its own kit and mutual TLS.
+
+For demonstrations, tests and measurements: everything goes through the commands that people use, and whatever
+can happen to a process can be done to it here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from fedauc.federation import kits
+from fedauc.federation.plan import FILE
+from fedauc.federation.state import now
+from fedauc.federation.supervisor import KITS, Folder
+
+PATIENCE = 120.0
+"""Seconds that something may take."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody has now."""
+    with ExitStack() as stack:
+        found = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in found:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in found]
+
+
+class Rehearsal:
+    """The coordinator and its sites; leaving the context ends them all."""
+
+    def __init__(self, folder: Path, tables: Mapping[str, Path]) -> None:
+        self.home, self.tables = folder.absolute(), dict(tables)
+        self.coordinator = self.home / "coordinator"
+        self.sites: dict[str, subprocess.Popen[bytes]] = {}
+        self.supervisor: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Rehearsal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.supervisor is not None:
+            _end(self.supervisor.pid)
+        for name in list(self.sites):
+            self.kill_site(name)
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything that runs for this federation, whoever has started it."""
+        mine = str(self.home)
+        return [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if process.pid != os.getpid() and any(mine in part for part in process.info["cmdline"] or [])
+        ]
+
+    def init(self, label: str, positive: str, *options: str, rounds: Mapping[str, Any] | None = None) -> None:
+        """`federation init`, with some settings of [rounds] changed, and every site's kit in its own folder."""
+        ports = dict(zip(("--port", "--admin-port"), map(str, free_ports(2)), strict=True))
+        named = [part for name in self.tables for part in ("--site", name)]
+        given = [part for option in ports.items() for part in option]
+        self.home.mkdir(parents=True, exist_ok=True)
+        call(
+            "federation",
+            "init",
+            self.coordinator,
+            *named,
+            *given,
+            "--label",
+            label,
+            "--positive",
+            positive,
+            *options,
+        )
+        self.change({f"{name} = ": f"{name} = {value}  # " for name, value in (rounds or {}).items()})
+        for name in self.tables:
+            self.hand_over(name)
+
+    def change(self, texts: Mapping[str, str]) -> None:
+        """Replace texts in federation.toml."""
+        path = self.coordinator / FILE
+        content = path.read_text()
+        for old, new in texts.items():
+            assert content.count(old) == 1, f"{old!r} is in {path} {content.count(old)} times"
+            content = content.replace(old, new)
+        path.write_text(content)
+
+    def hand_over(self, name: str) -> None:
+        place = self.home / name
+        place.mkdir(exist_ok=True)
+        call("federation", "kit", self.coordinator, name, "--out", place / f"{name}.zip")
+
+    def kit(self, name: str) -> Path:
+        return self.home / name / f"{name}.zip"
+
+    def join(self, *names: str, **environment: str) -> None:
+        """Have sites join, all of them where none is named."""
+        for name in names or self.tables:
+            command = ["site", "join", self.kit(name), "--data", self.tables[name]]
+            self.sites[name] = _started(command, self.home / name / "join.log", environment)
+
+    def start(self, command: str = "start") -> None:
+        self.supervisor = _started(["federation", command, self.coordinator], self.home / "supervisor.log")
+
+    def wait(self, patience: float = PATIENCE) -> int:
+        """Until the supervisor ends; its exit status."""
+        assert self.supervisor is not None
+        return self.supervisor.wait(patience)
+
+    def stop(self) -> None:
+        call("federation", "stop", self.coordinator)
+
+    @property
+    def run(self) -> Path:
+        return self.folder.run
+
+    @property
+    def folder(self) -> Folder:
+        return Folder(self.coordinator)
+
+    @property
+    def round(self) -> int:
+        """The last round that was committed."""
+        rounds = self.folder.rounds()
+        return rounds[-1]["round"] if rounds else 0
+
+    def status(self) -> dict[str, Any]:
+        return now(self.folder)
+
+    def until(self, true: Callable[[], bool], patience: float = PATIENCE) -> float:
+        """Wait for something; seconds that it took."""
+        begin = time.monotonic()
+        while not true():
+            if time.monotonic() - begin > patience:
+                raise TimeoutError(f"not within {patience:.0f} s; {self.home} has the logs")
+            time.sleep(0.05)
+        return time.monotonic() - begin
+
+    def until_round(self, number: int, patience: float = PATIENCE) -> float:
+        return self.until(lambda: self.round >= number, patience)
+
+    def _found(self, *words: str) -> list[psutil.Process]:
+        return [p for p in self.processes() if all(any(w in part for part in p.cmdline()) for w in words)]
+
+    def client(self, name: str) -> psutil.Process:
+        """The process in which a site trains, without the one that starts it again."""
+        (found,) = self._found("client_train", f"uid={name}")
+        return found
+
+    def server(self) -> psutil.Process:
+        (found,) = self._found("server_train")
+        return found
+
+    def server_job(self) -> psutil.Process:
+        """The coordinator's own process."""
+        found = self._found("runner_process", str(self.coordinator / KITS))
+        return found[0]
+
+    def kill(self, process: psutil.Process) -> None:
+        process.send_signal(signal.SIGKILL)
+        with suppress(psutil.TimeoutExpired):
+            process.wait(10)
+
+    def kill_site(self, name: str) -> None:
+        """Everything of a site, at once."""
+        process = self.sites.pop(name)
+        _end(process.pid)
+        process.wait(10)
+
+    def server_kit(self) -> Path:
+        return kits.Kits(self.coordinator / KITS, self.folder.plan.federation.host).server
+
+
+def call(*arguments: Any) -> str:
+    """A command of fedauc; what it printed."""
+    done = subprocess.run(_command(arguments), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(
+            f"fedauc {' '.join(map(str, arguments))}: {done.stderr.strip() or done.stdout.strip()}"
+        )
+    return done.stdout
+
+
+def _command(arguments: Sequence[Any]) -> list[str]:
+    return [sys.executable, "-m", "fedauc", *map(str, arguments)]
+
+
+def _started(
+    arguments: Sequence[Any], log: Path, more: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | dict(more or {})
+    with open(log, "ab") as file:
+        return subprocess.Popen(
+            _command(arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def _end(pid: int) -> None:
+    """A process and all its descendants, at once."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        family = [process, *process.children(recursive=True)]
+        for member in family:
+            with suppress(psutil.NoSuchProcess):
+                member.kill()
+        psutil.wait_procs(family, timeout=10)

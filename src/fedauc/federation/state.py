@@ -1,0 +1,46 @@
+"""How a federation stands, put together from the files of its folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedauc.federation.supervisor import Folder
+from fedauc.progress import human_bytes
+
+
+def now(folder: Folder) -> dict[str, Any]:
+    """What `fedauc federation status` shows."""
+    known, rounds = folder.status(), folder.rounds()
+    plan = folder.begun()
+    lines = [line for line in folder.participation() if "took_part" in line]
+    last = rounds[-1] if rounds else {}
+    scored = [row for row in rounds if row.get("valid_auc") is not None]
+    groups = plan.groups or [plan.names]
+    online, gone = set(known.get("online", [])), set(folder.revoked)
+    return {
+        "name": plan.federation.name,
+        "state": known["state"],
+        "reason": known.get("reason") if known["state"] in ("failed", "recovering") else None,
+        "round": last.get("round", 0),
+        "rounds": plan.config.sections["schedule"]["cycles"] * len(groups),
+        "group": groups[last.get("round", 0) % len(groups)],
+        "valid_auc": scored[-1]["valid_auc"] if scored else None,
+        "validated": scored[-1]["round"] if scored else None,
+        "up": human_bytes(last.get("bytes_up", 0)),
+        "down": human_bytes(last.get("bytes_down", 0)),
+        "restarts": known.get("restarts", 0),
+        "faults": sum(len(line["missed"]) for line in lines),
+        "sites": [_site(name, lines, name in online, name in gone) for name in plan.names],
+    }
+
+
+def _site(name: str, lines: list[dict[str, Any]], online: bool, revoked: bool) -> dict[str, Any]:
+    missed = [line["missed"][name] for line in lines if name in line["missed"]]
+    return {
+        "site": name,
+        "online": online and not revoked,
+        "revoked": revoked,
+        "took_part": sum(name in line["took_part"] for line in lines),
+        "missed": len(missed),
+        "why": missed[-1] if missed else None,
+    }
