@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 
 from fedauc.federation import kits
+from fedauc.federation.joining import described
 from fedauc.federation.plan import FILE
 from fedauc.federation.state import now
 from fedauc.federation.supervisor import KITS, Folder
@@ -68,7 +69,7 @@ class Rehearsal:
         ]
 
     def init(self, label: str, positive: str, *options: str, rounds: Mapping[str, Any] | None = None) -> None:
-        """`federation init`, with some settings of [rounds] changed, and every site's kit in its own folder."""
+        """`federation init`, with settings of [rounds] changed, and every site's kit in its own folder."""
         ports = dict(zip(("--port", "--admin-port"), map(str, free_ports(2)), strict=True))
         named = [part for name in self.tables for part in ("--site", name)]
         given = [part for option in ports.items() for part in option]
@@ -101,7 +102,8 @@ class Rehearsal:
     def hand_over(self, name: str) -> None:
         place = self.home / name
         place.mkdir(exist_ok=True)
-        call("federation", "kit", self.coordinator, name, "--out", place / f"{name}.zip")
+        here = self.folder
+        kits.packed(here.kits.site(name), described(name, here.plan), self.kit(name))
 
     def kit(self, name: str) -> Path:
         return self.home / name / f"{name}.zip"
@@ -179,9 +181,6 @@ class Rehearsal:
         process = self.sites.pop(name)
         _end(process.pid)
         process.wait(10)
-
-    def server_kit(self) -> Path:
-        return kits.Kits(self.coordinator / KITS, self.folder.plan.federation.host).server
 
 
 def call(*arguments: Any) -> str:
