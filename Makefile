@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: setup demo test check bench scale clean
+.PHONY: setup demo federation-demo test check bench scale clean
 
 setup: $(STAMP)
 
@@ -24,6 +24,10 @@ demo: setup
 	$(BIN)/fedauc compare --data digits --model linear --positive 8 \
 	  --methods cycp-fedavg,cycp-minimax,cycp-pairwise --seeds 3 --jobs 2 \
 	  --set remove_positives=0.8 --set partition=dirichlet --set clients=30 --set alpha=0.1 --out demo-run
+
+# Four hospitals as separate processes; DATA=path/to/heart.csv takes real ones.
+federation-demo: setup
+	$(BIN)/python examples/federation_demo.py $(if $(DATA),--data "$(DATA)") --out runs/federation-demo
 
 # Fast tests first, then those marked slow and browser.
 test: setup
