@@ -146,6 +146,9 @@ def _supervised(here: Folder, plan: Any) -> None:
     address = plan.federation
     _say(f"server on {address.host}, port {address.port}; waiting for {len(plan.sites)} sites")
     result = Supervisor(here, plan, _say).run()
+    if result is None:
+        _say(f"stopped; `fedauc federation resume {here.path}` goes on")
+        return
     low, high = result["test_auc_ci"]
     out_console.print(
         f"test AUC {result['test_auc']:.4f} (95 % {low:.4f} to {high:.4f}), validation AUC"

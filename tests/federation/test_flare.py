@@ -1,161 +1,192 @@
-"""A federation of real processes: NVIDIA FLARE on loopback, with mutual TLS."""
+"""Federations of real processes: NVIDIA FLARE on loopback, with mutual TLS, and what happens to processes."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import socket
+import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
-from tests.federation.sites import SETTINGS, SITES, written
+from tests.federation.sites import written
 
-from fedauc.core.checkpoint import read_tensors
+from fedauc.core.checkpoint import previous, read_tensors
 from fedauc.errors import InputError
 from fedauc.experiments import runner
 from fedauc.experiments.config import Config
 
 pytest.importorskip("nvflare", reason="nvflare is not installed: pip install 'fedauc[nvflare]'")
-psutil = pytest.importorskip("psutil")
 
-from fedauc.federation import kits  # noqa: E402
-from fedauc.federation.flare import DATA, write_job  # noqa: E402
+from fedauc.federation import kits
+from fedauc.federation.flare import DATA
+from fedauc.federation.rehearsal import Rehearsal, call, free_ports
 
-PATIENCE = 90.0
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        found = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in found:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in found]
-
-
-@contextmanager
-def running(command: list[str], log: Path, **environment: str) -> Iterator[None]:
-    """A process that ends, with all that it has started, when the context does."""
-    with open(log, "w") as file:
-        process = psutil.Popen(
-            command,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            cwd=log.parent,
-            env=os.environ | environment | {"OMP_NUM_THREADS": "1"},
-            start_new_session=True,
-        )
-        try:
-            yield
-        finally:
-            family = [*process.children(recursive=True), process]
-            for member in family:
-                if member.is_running():
-                    member.kill()
-            psutil.wait_procs(family, timeout=10)
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flare")]
+OPTIONS = ("--method", "codasca", "--model", "mlp", "--set", "hidden=[5]", "--set", "steps=3")
 
 
 @pytest.fixture(scope="module")
-def federation(tmp_path_factory) -> Iterator[tuple[Path, kits.Kits]]:
-    """The tables, and a server and four sites that run."""
+def federation(tmp_path_factory) -> Iterator[Rehearsal]:
+    """Four sites that have joined, and a coordinator that has not started."""
     folder = tmp_path_factory.mktemp("federation")
-    written(folder)
-    made = kits.provision(folder / "kits", "localhost", *free_ports(2), SITES)
-    with ExitStack() as stack:
-        stack.enter_context(running(kits.server_command(made.server), folder / "server.log"))
-        for name in SITES:
-            command = kits.site_command(made.site(name))
-            table = str(folder / f"{name}.csv")
-            stack.enter_context(running(command, folder / f"{name}.log", **{DATA: table}))
-        yield folder, made
+    with Rehearsal(folder / "here", written(folder)) as found:
+        found.init("ill", "1", *OPTIONS, "--set", "cycles=30")
+        found.join()
+        yield found
 
 
-SUBMIT = """
-import json, sys, time
-from nvflare.fuel.flare_api.flare_api import new_secure_session
-admin, kit, job, sites, patience = sys.argv[1:]
-end = time.monotonic() + float(patience)
-while True:
-    try:
-        session = new_secure_session(admin, kit, timeout=10)
-        if len(session.get_system_info().client_info) == int(sites):
-            break
-        session.close()
-    except Exception:
-        if time.monotonic() > end:
-            raise
+def missed(federation: Rehearsal, site: str) -> list[str]:
+    lines = federation.folder.participation()
+    return [line["missed"][site] for line in lines if site in line.get("missed", {})]
+
+
+def took_part(federation: Rehearsal, site: str) -> int:
+    return sum(site in line.get("took_part", []) for line in federation.folder.participation())
+
+
+def test_killed_at_every_place_it_ends_with_the_model_of_one_process(federation, tmp_path):
+    """A site inside a round, the coordinator's process, the server: all are back within a minute, nothing
+    that was committed is lost, and as all sites have answered in all rounds the bits are the same."""
+    federation.start()
+    federation.until_round(5)
+    site = federation.client("basel")
+    site.suspend()  # now it is inside a round, or the next one waits for it
     time.sleep(0.5)
-number = session.submit_job(job)
-while "FINISHED" not in (status := session.get_job_meta(number).get("status") or ""):
-    if time.monotonic() > end:
-        break
-    time.sleep(0.3)
-print("status", status)
-session.close()
-"""
-
-
-def submitted(made: kits.Kits, job: Path) -> str:
-    """How a job ended; the session is in a process of its own, since it leaves threads behind."""
-    command = [sys.executable, "-c", SUBMIT, kits.ADMIN, str(made.admin), str(job), str(len(SITES))]
-    done = subprocess.run([*command, str(PATIENCE)], capture_output=True, text=True, timeout=2 * PATIENCE)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("status")]
-    assert lines, done.stderr[-2000:]
-    return lines[-1].removeprefix("status ")
-
-
-together = pytest.mark.xdist_group("flare")
-
-
-@together
-@pytest.mark.slow
-def test_processes_with_tls_end_with_the_model_of_one_process(federation):
-    folder, made = federation
-    method = "codasca"
-    config = Config.resolve(method, SETTINGS)
-    out = folder / f"{method}-apart"
-    begin = time.monotonic()
-    assert submitted(made, write_job(folder / "jobs", method, config, SITES, out)) == "FINISHED:COMPLETED"
-    assert time.monotonic() - begin < PATIENCE
-    files = [str(folder / f"{name}.csv") for name in SITES]
-    one = runner.run(Config.resolve(method, SETTINGS | {"data.path": files}), folder / f"{method}-together")
-    many = json.loads((out / "result.json").read_text())
+    federation.kill(site)
+    assert federation.until_round(federation.round + 3) < 60
+    federation.kill(federation.server_job())
+    assert federation.until_round(federation.round + 3) < 60
+    federation.kill(federation.server())
+    assert federation.until_round(federation.round + 3) < 60
+    assert federation.wait() == 0
+    rounds = [line["round"] for line in federation.folder.rounds()]
+    assert rounds == list(range(1, 61))
+    about = json.loads(json.dumps(federation.folder.begun().config.as_dict()))
+    about["data"]["path"] = [str(path) for path in federation.tables.values()]
+    one = runner.run(Config.from_dict(about), tmp_path / "one")
+    many = json.loads((federation.run / "result.json").read_text())
     assert many["test_auc"] == one["test_auc"]
-    here, there = (
-        read_tensors(path / "model.safetensors")[0] for path in (folder / f"{method}-together", out)
-    )
+    here, there = (read_tensors(path / "model.safetensors")[0] for path in (tmp_path / "one", federation.run))
     assert here.keys() == there.keys()
     assert all(torch.equal(value, there[name]) for name, value in here.items())
+    assert federation.status()["restarts"] == 2
+    resumed = [line for line in federation.folder.participation() if line.get("event") == "resumed"]
+    assert len(resumed) == 2
+    assert "Who took part when" in (federation.run / "report.html").read_text()
 
 
-@together
-@pytest.mark.slow
-def test_a_site_runs_no_other_class(federation):
-    """A job that names a class of FLARE's own ends before it has begun."""
-    folder, made = federation
-    job = write_job(folder / "jobs", "other", Config.resolve("cycp-minimax", SETTINGS), SITES, folder / "x")
-    client = job / "app" / "config" / "config_fed_client.json"
-    client.write_text(client.read_text().replace(kits.MEMBER, "nvflare.app_common.np.np_trainer.NPTrainer"))
-    status = submitted(made, job)
-    assert "COMPLETED" not in status
-    assert "ComponentNotAuthorized" in (folder / "basel.log").read_text()
-    assert not (folder / "x").exists()
+def accepted(context: ssl.SSLContext, port: int) -> bool:
+    """Whether the server talks to somebody with this context."""
+    try:
+        with (
+            socket.create_connection(("localhost", port)) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as wrapped,
+        ):
+            wrapped.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            return bool(wrapped.recv(100))
+    except (ssl.SSLError, ConnectionError):
+        return False
 
 
-@together
-@pytest.mark.slow
-def test_no_code_comes_with_a_job(federation):
-    folder, made = federation
-    job = write_job(folder / "jobs", "code", Config.resolve("cycp-minimax", SETTINGS), SITES, folder / "y")
-    (job / "app" / "custom").mkdir()
-    (job / "app" / "custom" / "own.py").write_text("print('here')\n")
-    assert "COMPLETED" not in submitted(made, job)
-    assert not (folder / "y").exists()
+@contextmanager
+def stranger(kit: Path, name: str, table: Path) -> Iterator[Path]:
+    """A client with this kit that says it is `name`; its log."""
+    log = kit.parent / f"{name}.log"
+    command = [part if not part.startswith("uid=") else f"uid={name}" for part in kits.site_command(kit)]
+    with open(log, "wb") as file:
+        process = subprocess.Popen(
+            command, stdout=file, stderr=file, env=os.environ | {DATA: str(table)}, start_new_session=True
+        )
+    try:
+        yield log
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_slow_and_revoked_sites_strangers_and_a_full_disk(federation, tmp_path):
+    shutil.rmtree(federation.run, ignore_errors=True)
+    federation.change({"cycles": "cycles = 3000\n# "})
+    federation.change(
+        {"deadline = 3600": "deadline = 2", "grace = 30": "grace = 1", "quorum = 1.0": "quorum = 0.5"}
+    )
+    federation.start()
+    federation.until_round(5)
+
+    # Slow beyond the deadline: the round goes on with the quorum, and the site comes back.
+    slow = federation.client("geneva")
+    slow.suspend()
+    federation.until(lambda: len(missed(federation, "geneva")) > 1, 30)
+    before = took_part(federation, "geneva")
+    slow.resume()
+    assert federation.until(lambda: took_part(federation, "geneva") > before + 1) < 60
+
+    # Nobody joins without a key of this federation, or under another's name.
+    server = federation.home / "coordinator/logs/server.log"
+    port = federation.folder.plan.federation.port
+    context = ssl.create_default_context(cafile=federation.home / "basel/basel/startup/rootCA.pem")
+    assert not accepted(context, port)
+    other = kits.provision(tmp_path / "other", "localhost", port, *free_ports(1), ["basel"])
+    copy = tmp_path / "copy"
+    shutil.copytree(federation.home / "zurich/zurich", copy)
+    joined = server.read_text().count("joined")
+    with (
+        stranger(other.site("basel"), "basel", federation.tables["basel"]) as wrong,
+        stranger(copy, "lugano", federation.tables["lugano"]) as claims,
+    ):
+        federation.until(lambda: "CERTIFICATE_VERIFY_FAILED" in wrong.read_text().upper(), 60)
+        federation.until(lambda: "rror" in claims.read_text(), 60)
+        assert "Successfully registered" not in claims.read_text()
+        assert "Successfully registered" not in wrong.read_text()
+    assert server.read_text().count("joined") == joined
+
+    # A revoked site is refused, and the run goes on without it.
+    call("federation", "revoke", federation.coordinator, "zurich")
+    federation.until(lambda: federation.status()["restarts"] == 1)
+    federation.until_round(federation.round + 10)
+    before = took_part(federation, "zurich")
+    federation.until_round(federation.round + 20)
+    assert took_part(federation, "zurich") == before
+    assert next(row for row in federation.status()["sites"] if row["site"] == "zurich")["revoked"]
+
+    # The coordinator's disk is full: it stops, says so, and the last checkpoint is whole.
+    part = federation.run / "checkpoint.safetensors.part"
+    while not part.is_symlink():
+        try:
+            os.symlink("/dev/full", part)
+        except FileExistsError:
+            time.sleep(0.001)
+    assert federation.wait() == 2
+    assert "No space left" in (federation.home / "supervisor.log").read_text()
+    assert federation.status()["state"] == "failed"
+    last = read_tensors(federation.run / "checkpoint.safetensors")[1]["round"]
+    assert read_tensors(previous(federation.run / "checkpoint.safetensors"))[1]["round"] == last - 1
+    federation.start("resume")
+    federation.until_round(last + 3)
+    federation.stop()
+    assert federation.wait() == 0
+    assert not [p for p in federation.processes() if "server_train" in " ".join(p.cmdline())]
+
+
+def test_a_site_that_is_added_has_a_kit_of_the_same_federation(tmp_path):
+    folder = tmp_path / "small"
+    call("federation", "init", folder, "--site", "a", "--label", "y", "--positive", "1")
+    call("federation", "add", folder, "b")
+    call("federation", "kit", folder, "b", "--out", tmp_path / "b.zip")
+    kit = kits.unpacked(tmp_path / "b.zip")
+    assert kit.name == "b"
+    made = kits.Kits(folder / "kits", "localhost")
+    assert (kit / "startup/rootCA.pem").read_bytes() == (made.site("a") / "startup/rootCA.pem").read_bytes()
+    with pytest.raises(RuntimeError, match="is a site of this federation already"):
+        call("federation", "add", folder, "b")
 
 
 def test_a_kit_holds_what_its_owner_needs_and_is_closed_to_others(tmp_path):
@@ -170,11 +201,9 @@ def test_a_kit_holds_what_its_owner_needs_and_is_closed_to_others(tmp_path):
     assert made.site("a") != made.site("b")
     server = (made.server / "local" / "resources.json").read_text()
     assert kits.STORES not in server
-    with pytest.raises(InputError, match="not empty"):
-        kits.provision(tmp_path / "kits", "localhost", 8002, 8003, ["a"])
 
 
-@pytest.mark.parametrize("sites", [["a b"], ["../x"], [""], ["a", "a"], ["localhost"]])
+@pytest.mark.parametrize("sites", [["a b"], ["../x"], [""], ["a", "a"], ["localhost"], ["attendant"]])
 def test_names_that_cannot_be_used(sites, tmp_path):
     with pytest.raises(InputError, match="name"):
         kits.provision(tmp_path / "kits", "localhost", 8002, 8003, sites)

@@ -142,3 +142,50 @@ def test_defaults_are_the_papers_hundred_clients_in_ten_groups():
 def test_impossible_settings_are_refused_by_name(participation, named):
     with pytest.raises(InputError, match=named):
         participation.bind(5, seed=0)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_groups_that_are_given_are_not_dealt(seed):
+    roster = Cyclic(group_of=(1, 0, 1, 2, 0, 1)).bind(6, seed)
+    assert [group.tolist() for group in roster.groups] == [[1, 4], [0, 2, 5], [3]]
+    assert roster.cycle_length == 3
+    for round in range(7):
+        clients, expected = roster.select(round)
+        np.testing.assert_array_equal(clients, roster.groups[round % 3])
+        assert (expected == 1).all()
+
+
+def test_m_of_a_group_that_is_given():
+    roster = Cyclic(groups=2, per_round=2, group_of=(0, 1, 0, 0, 0)).bind(5, seed=1)
+    seen = set()
+    for turn in range(40):
+        clients, expected = roster.select(2 * turn)
+        assert set(clients) <= {0, 2, 3, 4}
+        np.testing.assert_allclose(expected, 2 / 4)
+        seen.add(tuple(clients))
+        np.testing.assert_array_equal(roster.select(2 * turn + 1)[0], [1])
+    assert len(seen) == 6
+    assert roster.active == 1.5
+
+
+def test_given_groups_in_the_order_of_names_are_those_of_assign_order():
+    given, dealt = Cyclic(group_of=(0, 0, 1, 1, 1, 2, 2)).bind(7, 3), Cyclic(3, assign="order").bind(7, 3)
+    for round in range(6):
+        np.testing.assert_array_equal(given.select(round)[0], dealt.select(round)[0])
+
+
+@pytest.mark.parametrize(
+    ("participation", "named"),
+    [
+        (Cyclic(group_of=(0, 1, 0)), "groups of 3 clients, and there are 5"),
+        (Cyclic(group_of=()), "groups of 0 clients, and there are 5"),
+        (Cyclic(group_of=(0, 0, 2, 2, 0)), r"group_of=\[0, 0, 2, 2, 0\] must name every group"),
+        (Cyclic(group_of=(1, 1, 1, 1, 1)), "must name every group"),
+        (Cyclic(group_of=(0, -1, 0, 0, 0)), "must name every group"),
+        (Cyclic(3, group_of=(0, 1, 0, 1, 0)), "as many as groups="),
+        (Cyclic(per_round=0, group_of=(0, 0, 0, 0, 0)), "per_round=0"),
+    ],
+)
+def test_impossible_groups_are_refused(participation, named):
+    with pytest.raises(InputError, match=named):
+        participation.bind(5, seed=0)

@@ -84,7 +84,7 @@ class Attendance:
 
     def ask(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
         """What the sites say that are open now."""
-        return self._asked(requests, self.grace)
+        return self._asked(requests, min(self.grace, self.deadline))
 
     def ask_all(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
         """What everybody says, each within its own window."""
@@ -111,21 +111,21 @@ class Attendance:
         waited = {name for name in here if name in self.away}  # (long enough, the last time)
         begin, pending = self.clock.now(), here
         while pending:
-            found = self.link.exchange({name: requests[name] for name in pending}, self._left(begin, pending))
+            found = self.link.exchange({name: requests[name] for name in pending}, self._left(pending))
             replies |= found
             gone = {n for n in pending if isinstance(r := found.get(n), Failure) and r.unreachable}
             self.away.difference_update(set(pending) - gone)
             self.away.update(gone)
-            over = (self.clock.now() - begin).total_seconds() >= min(wait, self.deadline)
+            over = (self.clock.now() - begin).total_seconds() >= wait
             pending = [] if over else self.open(sorted(gone - waited))
             if pending:
                 self.clock.sleep(RETRY)
         return replies
 
-    def _left(self, begin: datetime, sites: Sequence[str]) -> float:
+    def _left(self, sites: Sequence[str]) -> float:
         """Seconds until the deadline, or the end of the first window."""
         now = self.clock.now()
-        ends = [begin + timedelta(seconds=self.deadline)]
+        ends = [now + timedelta(seconds=self.deadline)]
         windows = [self.windows[name] for name in sites if name in self.windows]
         ends += [end for w in windows if w.is_open(now) and (end := w.closes(now)) is not None]
         return max((min(ends) - now).total_seconds(), 1.0)

@@ -56,6 +56,7 @@ MARGIN = 5.0
 """Seconds that a message may take on the way besides."""
 RATE = 4e6
 """Bytes a second that a large message is expected to make."""
+TIMEOUT = "not reached (timeout)"
 JOURNAL, STOPPED = "participation.jsonl", "stopped.json"
 
 
@@ -77,8 +78,11 @@ class FlareLink:
             if self.abort.triggered:
                 raise InputError("The job was told to end.")
             large = len(body.get("request", b"")) / RATE
-            reply = self._sent(site, body | {"wait": min(SLICE, left)}, SLICE + MARGIN + large)
+            timeout = min(SLICE + MARGIN + large, left)
+            reply = self._sent(site, body | {"wait": min(SLICE, left)}, timeout)
             if not isinstance(reply, Shareable):
+                if timeout == left and reply.reason == TIMEOUT:
+                    break
                 return reply
             if "working" in reply:
                 body = {"number": body["number"]}
@@ -96,7 +100,7 @@ class FlareLink:
         channel = CellChannel.AUX_COMMUNICATION
         reply = cell.send_request(channel, TOPIC, site, Message(payload=sent), timeout=timeout, optional=True)
         if (code := reply.get_header(MessageHeaderKey.RETURN_CODE)) != CellReturnCode.OK:
-            return Failure(f"not reached ({code})", unreachable=True)
+            return Failure(TIMEOUT if code == CellReturnCode.TIMEOUT else f"not reached ({code})", True)
         if not isinstance(reply.payload, Shareable):
             return Failure("an answer that is none")
         if (code := reply.payload.get_return_code()) != ReturnCode.OK:

@@ -169,8 +169,8 @@ class Supervisor:
         self.known: dict[str, Any] = {"pid": os.getpid(), "since": time.time(), "restarts": 0}
         self.stopping = self.renewing = False
 
-    def run(self) -> dict[str, Any]:
-        """Until the run is done; returns its result."""
+    def run(self) -> dict[str, Any] | None:
+        """Until the run is done; returns its result, None where it was told to stop before."""
         clear(self.folder)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
@@ -182,7 +182,7 @@ class Supervisor:
                 ended = self._job()
                 if self.stopping:
                     self._note("stopped")
-                    raise KeyboardInterrupt
+                    return None
                 if (self.folder.run / "result.json").exists():
                     self._note("done")
                     return json.loads((self.folder.run / "result.json").read_text())
