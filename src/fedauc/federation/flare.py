@@ -97,8 +97,16 @@ class FlareLink:
         sent = Shareable(dict(body))
         sent.set_peer_props(self.fl_ctx.get_all_public_props())
         cell = self.fl_ctx.get_engine().get_cell()
-        channel = CellChannel.AUX_COMMUNICATION
-        reply = cell.send_request(channel, TOPIC, site, Message(payload=sent), timeout=timeout, optional=True)
+        reply = (
+            cell.send_request(  # (FLARE looks for the channel among the named arguments, to stream or not)
+                channel=CellChannel.AUX_COMMUNICATION,
+                topic=TOPIC,
+                target=site,
+                request=Message(payload=sent),
+                timeout=timeout,
+                optional=True,
+            )
+        )
         if (code := reply.get_header(MessageHeaderKey.RETURN_CODE)) != CellReturnCode.OK:
             return Failure(TIMEOUT if code == CellReturnCode.TIMEOUT else f"not reached ({code})", True)
         if not isinstance(reply.payload, Shareable):

@@ -190,8 +190,17 @@ def site_command(kit: Path) -> list[str]:
     """Starts a site in the foreground; `flare.DATA` in its environment names the table."""
     name = kit.name
     return _command(
-        "nvflare.private.fed.app.client.client_train", kit, "fed_client.json", f"uid={name}", f"org={name}"
+        "nvflare.private.fed.app.client.client_train",
+        kit,
+        "fed_client.json",
+        f"uid={name}",
+        f"org={_org(name)}",
     )
+
+
+def _org(name: str) -> str:
+    """The name in letters that FLARE allows for an organisation."""
+    return re.sub(r"[^A-Za-z0-9]", "_", name)
 
 
 def _command(module: str, kit: Path, config: str, *more: str) -> list[str]:
@@ -203,7 +212,8 @@ def _project(host: str, port: int, admin_port: int, sites: Sequence[str]) -> dic
     server = {"name": host, "type": "server", "org": "coordinator", "fed_learn_port": port}
     server["admin_port"] = admin_port
     clients = [
-        {"name": n, "type": "client", "org": n, "allow_log_streaming": False} for n in (*sites, ATTENDANT)
+        {"name": n, "type": "client", "org": _org(n), "allow_log_streaming": False}
+        for n in (*sites, ATTENDANT)
     ]
     admin = {"name": ADMIN, "type": "admin", "org": "coordinator", "role": "project_admin"}
     made_by = "nvflare.lighter.impl"
