@@ -85,6 +85,7 @@ def init(
     first = plan.Plan(address, experiment, {name: plan.Organisation() for name in sites})
     columns = {n: kind for n, kind, _ in examine(first, like).columns} if like is not None else {}
     kits.provision(folder / KITS, host, port, admin_port, sites)
+    folder.chmod(0o700)
     (folder / plan.FILE).write_text(plan.written(address, experiment, sites, columns))
     plan.Plan.read(folder)
     out_console.print(
@@ -137,10 +138,10 @@ def resume(folder: Where) -> None:
 
 
 def _supervised(here: Folder, plan: Any) -> None:
-    from fedauc.federation.supervisor import Supervisor
+    from fedauc.federation.supervisor import RUNNING, Supervisor
 
     state = here.status()["state"]
-    if state in ("starting", "running", "recovering"):
+    if state in RUNNING:
         raise InputError(f"{here.path} is being run already: `fedauc federation status` says how it goes.")
     here.begin(plan)
     address = plan.federation
@@ -161,13 +162,16 @@ def _supervised(here: Folder, plan: Any) -> None:
 @federation.command()
 def stop(folder: Where) -> None:
     """Stop the server and the training; nothing that was committed is lost."""
+    _installed()
+    from fedauc.federation.supervisor import RUNNING
+
     here = _folder(folder)
     known = here.status()
-    if known["state"] not in ("starting", "running", "recovering"):
+    if known["state"] not in RUNNING:
         raise InputError(f"{folder} is not being run ({known['state']}).")
     os.kill(known["pid"], signal.SIGTERM)
     end = time.monotonic() + 60
-    while here.status()["state"] in ("starting", "running", "recovering"):
+    while here.status()["state"] in RUNNING:
         if time.monotonic() > end:
             raise InputError(f"The supervisor (process {known['pid']}) does not end.")
         time.sleep(0.2)
@@ -226,14 +230,16 @@ def add(folder: Where, name: Annotated[str, typer.Argument(help="The new site.")
 @federation.command()
 def revoke(folder: Where, name: Annotated[str, typer.Argument(help="The site.")]) -> None:
     """Refuse an organisation from now on; a run that has begun goes on without it."""
+    _installed()
     from fedauc.federation import kits
+    from fedauc.federation.supervisor import RUNNING
 
     here = _folder(folder)
     if name not in here.plan.sites:
         raise InputError(f"{name} is no site of this federation: {', '.join(here.plan.names)}.")
     kits.revoke(here.kits, name)
     known = here.status()
-    if known["state"] in ("starting", "running", "recovering"):
+    if known["state"] in RUNNING:
         os.kill(known["pid"], signal.SIGHUP)  # the server starts anew and refuses the site
     out_console.print(f"{name} is refused from now on.", highlight=False, markup=False)
 

@@ -302,3 +302,27 @@ class TestNoKit:
             (tmp_path / kits.ABOUT).write_text(text)
         with pytest.raises(InputError, match=r"is no kit of a site: federation\.json cannot be read"):
             about(tmp_path)
+
+
+def test_a_damaged_zip_leaves_nothing_behind(kit):
+    whole = kit.read_bytes()
+    for place in range(200, len(whole), len(whole) // 23):
+        kit.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            found = kits.unpacked(kit)
+        except InputError:
+            assert not (kit.parent / "basel").exists()
+        else:  # the damage is where nothing is read
+            assert len([path for path in found.rglob("*") if path.is_file()]) == len(
+                zipfile.ZipFile(kit).namelist()
+            )
+            shutil.rmtree(found)
+    assert sorted(path.name for path in kit.parent.iterdir()) == ["basel.zip"]
+
+
+def test_another_kit_is_not_taken_for_the_one_that_is_there(kit):
+    folder = kits.unpacked(kit)
+    assert kits.unpacked(kit) == folder
+    (folder / "startup/client.crt").write_text("of another federation")
+    with pytest.raises(InputError, match="holds another kit"):
+        kits.unpacked(kit)

@@ -196,7 +196,7 @@ class TestFile:
         ("content", "why"),
         [
             (b"[federation", "is no TOML"),
-            (b"a = \xff", "cannot be read"),
+            (b"a = \xff", "is no TOML"),
             (b"more = 1", "federation: Field required"),
         ],
     )

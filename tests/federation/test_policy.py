@@ -29,16 +29,20 @@ def limits(folder: Path, text: str) -> Path:
 class TestRead:
     def test_everything(self, tmp_path):
         text = 'methods = ["cycp-*", "codasca"]\nrounds_per_day = 500\nshare = "histogram"\nown_auc = false\n'
-        expected = Policy(("cycp-*", "codasca"), 500, "histogram", False)
+        expected = Policy(("cycp-*", "codasca"), 500, "histogram", own_auc=False)
         assert Policy.read(limits(tmp_path, text)) == expected
 
     def test_nothing_said_is_nothing_forbidden(self, tmp_path):
-        assert Policy.read(limits(tmp_path, "# none\n")) == Policy(("*",), None, "scores", True)
+        assert Policy.read(limits(tmp_path, "# none\n")) == Policy()
 
     @pytest.mark.parametrize(
         ("text", "named"),
         [
-            ('method = ["cycp-*"]', "method: "),
+            ('method = ["cycp-*"]', "no setting method"),
+            ("rounds_per_day = true", "rounds_per_day: "),
+            ('rounds_per_day = "5"', "rounds_per_day: "),
+            ("rounds_per_day = -3", "rounds_per_day = -3"),
+            ("bins = 0", "bins = 0"),
             ('methods = "cycp-*"', "methods: "),
             ("methods = [1]", r"methods\.0: "),
             ('rounds_per_day = "many"', "rounds_per_day: "),
@@ -46,7 +50,7 @@ class TestRead:
             ('share = "everything"', "share: "),
             ("share = true", "share: "),
             ('own_auc = "perhaps"', "own_auc: "),
-            ("[limits]\nshare = 'nothing'", "limits: "),
+            ("[limits]\nshare = 'nothing'", "no setting limits"),
             ("share = ", "is no TOML: "),
             ("share: nothing", "is no TOML: "),
         ],

@@ -219,15 +219,26 @@ WRONG = {
         rated("histogram", negatives=torch.tensor([4, -1] + [0] * 22)),
         "histogram of another form",
     ),
-    "counts that are floats": (rated("histogram", negatives=torch.zeros(24)), "histogram of another form"),
+    "counts that are floats": (rated("histogram", negatives=torch.zeros(24)), "another type"),
+    "counts beyond all numbers": (
+        rated("histogram", negatives=torch.tensor([3 - 2**62, 2**62] + [0] * 22)),
+        "histogram of another form",
+    ),
+    "counts beyond all memory": (
+        rated("histogram", negatives=torch.tensor([2**50] + [0] * 23)),
+        "histogram of another form",
+    ),
+    "no number": (rated(negatives=torch.tensor([0.0, float("nan"), 1.0])), "not finite"),
+    "infinity": (rated(positives=torch.tensor([0.0, float("inf")])), "not finite"),
+    "bfloat16": (rated(negatives=torch.zeros(3, dtype=torch.bfloat16)), "another type"),
     "counts in 32 bits": (
         rated("histogram", negatives=torch.zeros(24, dtype=torch.int32)),
-        "histogram of another form",
+        "another type",
     ),
     "other bins": (rated("histogram", negatives=torch.tensor([3] + [0] * 22)), "histogram of another form"),
     "counts of a matrix": (
         rated("histogram", negatives=torch.tensor([[3] + [0] * 23])),
-        "histogram of another form",
+        "another type",
     ),
     "too few counted": (
         rated("histogram", negatives=torch.tensor([2] + [0] * 23)),

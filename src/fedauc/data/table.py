@@ -303,7 +303,8 @@ def _listed(values: Collection[Any], most: int = 6) -> str:
     return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
 
 
-def _natural(text: str) -> tuple[bool, int, str]:
+def natural(text: str) -> tuple[bool, int, str]:
+    """Sorts names: whole numbers by their size, before everything else."""
     number = re.fullmatch(r"-?\d+", text) is not None
     return (not number, int(text) if number else 0, text)
 
@@ -321,7 +322,7 @@ def _labels(
             f"The label column {column.name!r} of {source} is empty in {int(gone.sum())} of {len(gone)} "
             f"rows, the first at {first}; fill these in or leave the rows out."
         )
-    values = sorted(set(texts), key=_natural)
+    values = sorted(set(texts), key=natural)
     if positive is not None:
         chosen = _positive(as_text(positive), values, column.name, source, lone_class)
     elif len(values) != 2:
@@ -372,7 +373,7 @@ def _clients(column: pd.Series) -> tuple[np.ndarray, tuple[str, ...]]:
         MISSING_CLIENT
     ]
     used = texts if (codes < 0).any() else texts[:-1]
-    names = sorted(set(used), key=_natural)
+    names = sorted(set(used), key=natural)
     position = {name: i for i, name in enumerate(names)}
     lookup = np.array([position.get(text, -1) for text in texts], dtype=np.int64)
     return lookup[codes], tuple(names)

@@ -217,7 +217,7 @@ def train(
                 "No round could be validated: the rows of the clients that answered have one class."
             )
         best = selection.choice
-        valid = prepared.valid.scored(model, best.z)
+        valid = _answered(prepared, prepared.valid.scored(model, best.z), "validation")
         return best, Calibration.fit(valid.scores, valid.y)
 
     best, calibration = here.told(chosen, config.device)
@@ -275,7 +275,7 @@ def _start(
 def summarise(trained: Trained) -> dict[str, Any]:
     """The content of result.json; the test rows are looked at here and nowhere else."""
     prepared, fed, ledger = trained.prepared, trained.federation, trained.state.ledger
-    train, test = prepared.train, trained.scored(prepared.test)
+    train, test = prepared.train, _answered(prepared, trained.scored(prepared.test), "test")
     scores = test.scores
     fpr, tpr = metrics.roc_points(scores, test.y)
     rows = train.counts.sum(axis=1)
@@ -313,11 +313,19 @@ def summarise(trained: Trained) -> dict[str, Any]:
             "features": int(np.prod(prepared.shape)),
             "clients": train.clients,
             "clients_without_positives": int((train.counts[:, 1] == 0).sum()),
-            "notes": [*prepared.notes, *_own_notes(trained)],
+            "notes": [*prepared.notes, *_own_notes(trained), *_test_notes(prepared, test)],
         },
         "config": trained.config.as_dict(),
         "versions": versions(),
     }
+
+
+def _answered(prepared: Prepared, found: Scored, name: str) -> Scored:
+    """What was scored, if it has both classes; clients that are elsewhere may not have answered."""
+    if 0 < found.y.sum() < len(found.y):
+        return found
+    missing = "; ".join(f"{prepared.names[i]}: {why}" for i, why in found.why.items())
+    raise InputError(f"The {name} rows of the clients that answered have one class ({missing}).")
 
 
 def _own_notes(trained: Trained) -> list[str]:
@@ -327,6 +335,21 @@ def _own_notes(trained: Trained) -> list[str]:
         "Running statistics stayed at the clients, whose rows are scored with their own; the saved model has"
         " the mean of all clients' statistics, so scores of `fedauc predict` differ."
     ]
+
+
+def _test_notes(prepared: Prepared, test: Scored) -> list[str]:
+    """What is to be known of a test with clients that are elsewhere."""
+    notes = []
+    if test.rows is not None and len(test.rows) < len(prepared.test.y):
+        here = set(test.client.tolist()) if test.client is not None else set()
+        away = [f"{prepared.names[i]} ({why})" for i, why in test.why.items() if i not in here]
+        notes.append(f"The test is without the rows of {', '.join(away)}.")
+    if test.bounds is not None:
+        low, high = test.bounds
+        notes.append(
+            f"Some clients share histograms of scores: the test AUC is between {low:.4f} and {high:.4f}."
+        )
+    return notes
 
 
 def versions() -> dict[str, str]:

@@ -117,9 +117,10 @@ class Attendance:
             self.away.difference_update(set(pending) - gone)
             self.away.update(gone)
             over = (self.clock.now() - begin).total_seconds() >= wait
-            pending = [] if over else self.open(sorted(gone - waited))
-            if pending:
+            again = [] if over else sorted(gone - waited)
+            if again:
                 self.clock.sleep(RETRY)
+            pending = self.open(again)
         return replies
 
     def _left(self, sites: Sequence[str]) -> float:

@@ -46,21 +46,27 @@ class Agreed:
     """[N, 2, 3]: the sites' negatives and positives that train, validate and test."""
     plan: list[dict[str, Any]]
     preprocessor: Preprocessor
+    path: Path
+    """Where this is kept."""
+    runs: list[str]
+    """What the sites are ready for."""
 
     @property
     def training(self) -> NDArray[np.int64]:
         return self.counts[:, :, 0]
 
-    def as_dict(self, run: str) -> dict[str, Any]:
-        """To be kept; `_known` is the inverse."""
-        return {
-            "run": run,
+    def keep(self) -> None:
+        """`_known` is the inverse."""
+        content = {
+            "runs": self.runs,
             "sites": list(self.everybody.sites),
             "counts": self.counts.tolist(),
             "plan": self.plan,
             "preprocessor": self.preprocessor.to_json(),
             "traffic": self.everybody.traffic,
         }
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        checkpoint.write_atomic(self.path, json.dumps(content).encode())
 
     def begin(self, config: Config, run: str) -> None:
         """Tell all sites of another run on the same rows."""
@@ -68,11 +74,13 @@ class Agreed:
         self.everybody.ask(lambda i: messages.Split({}, run, i, self.plan[i]), messages.Proposed)
         self.fit(config, run)
 
-    def fit(self, config: Config, run: str) -> list[messages.Ready]:
+    def fit(self, config: Config, run: str) -> None:
         """All sites make their rows ready."""
         objective = _fitted(config, self.training)
         text = self.preprocessor.to_json()
-        return self.everybody.ask(lambda i: messages.Fitted({}, run, i, text, objective), messages.Ready)
+        self.everybody.ask(lambda i: messages.Fitted({}, run, i, text, objective), messages.Ready)
+        self.runs.append(run)
+        self.keep()
 
 
 @dataclass(frozen=True)
@@ -85,15 +93,12 @@ class Reach:
 
     def __call__(self, config: Config) -> Remote:
         """The transport of a run; a method that trains first is a run of its own."""
-        if (run := run_of(config)) not in self.remotes:
+        if (run := run_of(config)) not in self.agreed.runs:
             self.agreed.begin(config, run)
-            self.add(run)
+        if run not in self.remotes:
+            everybody, shape = self.agreed.everybody, (len(self.agreed.preprocessor.feature_names),)
+            self.remotes[run] = Remote(everybody.attendance, run, shape, everybody.sites, **self.settings)
         return self.remotes[run]
-
-    def add(self, run: str) -> None:
-        """A run that the sites are ready for."""
-        everybody, shape = self.agreed.everybody, (len(self.agreed.preprocessor.feature_names),)
-        self.remotes[run] = Remote(everybody.attendance, run, shape, everybody.sites, **self.settings)
 
 
 def prepared(
@@ -117,14 +122,8 @@ def prepared(
         raise InputError("No label: data.label names the column that says which rows are positive.")
     everybody = Everybody(attendance, tuple(sites))
     run = run_of(config)
-    kept = folder / AGREED
-    agreed = _known(kept, run, everybody)
-    if agreed is None:
-        agreed = _agreed(config, everybody, run)
-        folder.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_atomic(kept, json.dumps(agreed.as_dict(run)).encode())
+    agreed = _known(folder / AGREED, run, everybody) or _agreed(config, everybody, run, folder / AGREED)
     reach = Reach(agreed, settings)
-    reach.add(run)
     rows = torch.empty(0, len(agreed.preprocessor.feature_names))
     parts = {}
     for number, name in enumerate(("valid", "test"), start=1):
@@ -147,7 +146,7 @@ def prepared(
     )
 
 
-def _agreed(config: Config, everybody: Everybody, run: str) -> Agreed:
+def _agreed(config: Config, everybody: Everybody, run: str, path: Path) -> Agreed:
     """Split and preprocessing, which everybody must take part in."""
     counted = start(everybody, config, run)
     counts = np.array([[reply.negatives, reply.positives] for reply in counted])
@@ -162,7 +161,7 @@ def _agreed(config: Config, everybody: Everybody, run: str) -> Agreed:
     _enough(by_part, everybody.sites)
     proposed = everybody.ask(lambda i: messages.Split({}, run, i, plan[i]), messages.Proposed)
     preprocessor = _preprocessor(everybody, run, [reply.schema for reply in proposed])
-    agreed = Agreed(everybody, by_part, plan, preprocessor)
+    agreed = Agreed(everybody, by_part, plan, preprocessor, path, [])
     agreed.fit(config, run)
     return agreed
 
@@ -171,16 +170,16 @@ def _known(path: Path, run: str, everybody: Everybody) -> Agreed | None:
     """What was agreed before, for this very run and these sites."""
     try:
         kept = json.loads(path.read_text())
+        preprocessor = Preprocessor.from_json(kept["preprocessor"])
+        counts, plan, runs, sites = (kept[name] for name in ("counts", "plan", "runs", "sites"))
+        everybody.traffic[:] = kept["traffic"]
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is damaged ({error}); remove it to agree anew.") from error
-    if kept["run"] != run or kept["sites"] != list(everybody.sites):
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is damaged ({error!r}); remove it to agree anew.") from error
+    if run not in runs or sites != list(everybody.sites):
         raise InputError(f"{path} belongs to another experiment or other sites; choose another folder.")
-    everybody.traffic[:] = kept["traffic"]
-    return Agreed(
-        everybody, np.array(kept["counts"]), kept["plan"], Preprocessor.from_json(kept["preprocessor"])
-    )
+    return Agreed(everybody, np.array(counts), plan, preprocessor, path, runs)
 
 
 def run_of(config: Config) -> str:

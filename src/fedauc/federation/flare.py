@@ -40,7 +40,7 @@ from fedauc.errors import InputError
 from fedauc.experiments import runner
 from fedauc.federation import coordinator
 from fedauc.federation.attendance import Attendance, Clock, Failure
-from fedauc.federation.kits import ATTENDANT, COORDINATOR, IDLE
+from fedauc.federation.kits import ABOUT, ATTENDANT, COORDINATOR, IDLE
 from fedauc.federation.messages import Refused
 from fedauc.federation.plan import Plan
 from fedauc.federation.policy import Policy
@@ -199,6 +199,14 @@ class Idle(Executor):
         return make_reply(ReturnCode.TASK_UNKNOWN)
 
 
+def _agreed(kit: Path) -> dict[str, Any]:
+    """The data settings in a kit of ours; a client that was provisioned otherwise has none."""
+    if not (path := kit / ABOUT).exists():
+        return {}
+    experiment = Plan.from_dict(json.loads(path.read_text())["plan"], str(path)).experiment
+    return {name: getattr(experiment, name) for name in ("label", "positive", "drop")}
+
+
 class Member(FLComponent):
     """A site, for as long as its client runs."""
 
@@ -214,7 +222,8 @@ class Member(FLComponent):
             folder = Path(engine.args.workspace) / "fedauc"
             limits = os.environ.get(LIMITS)
             policy = Policy.read(Path(limits)) if limits else Policy()
-            self.site = Site(fl_ctx.get_identity_name(), reading(os.environ[DATA]), folder, policy)
+            agreed = _agreed(Path(engine.args.workspace))
+            self.site = Site(fl_ctx.get_identity_name(), reading(os.environ[DATA]), folder, policy, agreed)
             engine.register_aux_message_handler(TOPIC, self.answer)
 
     def answer(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:

@@ -24,6 +24,8 @@ STEADY = 60.0
 """Seconds after which a start counts as one that went well."""
 FEW = 10
 """Positives below which a site is told that they are few."""
+CONNECTED = "Successfully registered"
+"""What FLARE logs then."""
 KINDS = {"numeric": "number", "categorical": "text", "identifier": "text", "unsure": "text"}
 
 
@@ -72,9 +74,6 @@ def examine(plan: Plan, data: Path) -> Examined:
         )
     elif positives < FEW:
         notes.append(f"Only {positives} rows are positive.")
-    for name, _, share in columns:
-        if share == 1:
-            notes.append(f"The column {name!r} is empty.")
     return Examined(len(table.y), positives, columns, problems, notes)
 
 
@@ -108,15 +107,19 @@ def join(kit: Path, data: Path, limits: Path | None, say: Callable[[str], None])
     pause = 1.0
     try:
         while not stopping:
-            began = time.monotonic()
+            began, connected = time.monotonic(), False
+            seen = child.log.stat().st_size if child.log.exists() else 0
             child.start()
             while child.alive and not stopping:
                 time.sleep(0.2)
+                if not connected and CONNECTED in _since(child.log, seen):
+                    connected = True
+                    say("connected; trains when the coordinator asks")
             if stopping:
                 return
             child.end()
             pause = 1.0 if time.monotonic() - began > STEADY else min(2 * pause, LONGEST)
-            say(f"the connection has ended ({_last(child.log)}); trying again in {pause:.0f} s")
+            say(f"not connected ({_reason(_since(child.log, seen))}); trying again in {pause:.0f} s")
             end = time.monotonic() + pause
             while time.monotonic() < end and not stopping:
                 time.sleep(0.1)
@@ -124,10 +127,17 @@ def join(kit: Path, data: Path, limits: Path | None, say: Callable[[str], None])
         child.end()
 
 
-def _last(log: Path) -> str:
-    """The last line of a log that says something."""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1][-200:] if lines else "no reason given"
+def _since(log: Path, place: int) -> str:
+    """What a log has said since it was so long."""
+    with open(log, "rb") as file:
+        file.seek(place)
+        return file.read().decode(errors="replace")
+
+
+def _reason(said: str) -> str:
+    """The last line of a log that tells of an error."""
+    lines = [line.strip() for line in said.splitlines() if "rror" in line or "failed" in line.lower()]
+    return lines[-1][-200:] if lines else "its process has ended"
 
 
 def described(name: str, plan: Plan) -> dict[str, Any]:

@@ -14,7 +14,9 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +30,7 @@ from fedauc.errors import InputError
 PROJECT = "fedauc"
 ADMIN = "coordinator@fedauc.org"
 VALID_DAYS = 3650
-"""Of the root certificate; FLARE's own default, 360, ends long federations."""
+"""Of the root certificate, by which further sites are added; those of server and sites end after 360 days."""
 COORDINATOR, MEMBER, IDLE = (f"fedauc.federation.flare.{name}" for name in ("Coordinator", "Member", "Idle"))
 ATTENDANT = "attendant"
 """A client beside the server that has nothing to do: FLARE schedules no job without one."""
@@ -45,6 +47,7 @@ RIGHTS = {
 """Of the coordinator's administrator, the only one there is: no commands, no code."""
 REVOKED = "disabled_clients.json"
 """In the server's kit, as FLARE reads it."""
+CERTIFICATE = "startup/client.crt"
 ABOUT = "federation.json"
 """In a site's kit: what the site must know of the federation."""
 LOGGING = "nvflare.app_common.logging."
@@ -169,15 +172,20 @@ def unpacked(path: Path) -> Path:
             if len(tops) != 1 or any(".." in Path(name).parts or name.startswith("/") for name in names):
                 raise InputError(f"{path} is no kit of a site.")
             folder = path.parent / tops.pop()
-            if f"{folder.name}/startup/client.key" not in names:
+            if not {f"{folder.name}/startup/client.key", f"{folder.name}/{CERTIFICATE}"} <= set(names):
                 raise InputError(f"{path} is no kit of a site.")
+            if folder.exists() and (folder / CERTIFICATE).read_bytes() != archive.read(
+                f"{folder.name}/{CERTIFICATE}"
+            ):
+                raise InputError(f"{folder} holds another kit than {path}; move it away first.")
             if not folder.exists():
-                folder.mkdir(mode=0o700)
-                archive.extractall(path.parent)
-                for each in folder.rglob("*"):
-                    each.chmod(0o700 if each.is_dir() else 0o600)
+                with tempfile.TemporaryDirectory(dir=path.parent) as beside:  # (closed to others)
+                    archive.extractall(beside)
+                    for each in Path(beside).rglob("*"):
+                        each.chmod(0o700 if each.is_dir() else 0o600)
+                    os.replace(Path(beside) / folder.name, folder)
             return folder
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path} cannot be read as a kit: {error}.") from error
 
 

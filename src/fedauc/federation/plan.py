@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import tomllib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
-
+from fedauc.data.table import natural
 from fedauc.errors import InputError
 from fedauc.experiments.config import Config
 from fedauc.federation.calendar import Window, alike
 from fedauc.federation.remote import Absent
 from fedauc.federation.scores import Share
+from fedauc.federation.settings import checked, read_toml, strict
 
 FILE = "federation.toml"
-strict = with_config(ConfigDict(extra="forbid"))
 
 
 @strict
@@ -31,7 +30,12 @@ class Address:
     """The name under which sites reach the server; its certificate is for this name."""
     port: int = 8002
     admin_port: int = 8003
-    """Of the coordinator's own commands; the same as `port` where not said otherwise."""
+    """Of the coordinator's own commands."""
+
+    def __post_init__(self) -> None:
+        for name in ("port", "admin_port"):
+            if not 1 <= getattr(self, name) <= 65535:
+                raise InputError(f"federation.{name} = {getattr(self, name)} is no port.")
 
 
 @strict
@@ -67,7 +71,7 @@ class Rounds:
         if not 0 < self.quorum <= 1:
             raise InputError(f"rounds.quorum={self.quorum} must be above 0 and at most 1.")
         for name in ("deadline", "grace", "patience"):
-            if getattr(self, name) < 0 or (name == "deadline" and not self.deadline):
+            if not 0 <= getattr(self, name) < math.inf or (name == "deadline" and not self.deadline):
                 raise InputError(f"rounds.{name}={getattr(self, name)} must be positive seconds.")
 
 
@@ -115,28 +119,14 @@ class Plan:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], where: str) -> Plan:
-        try:
-            return TypeAdapter(cls).validate_python(content)
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise InputError(f"{where}: {place}: {first['msg'].rstrip('.')}.") from error
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from error
+        return checked(content, cls, where)
 
     @classmethod
     def read(cls, folder: Path) -> Plan:
         path = folder / FILE
-        try:
-            return cls.from_dict(tomllib.loads(path.read_text()), str(path))
-        except FileNotFoundError:
-            raise InputError(
-                f"{path} does not exist; `fedauc federation init {folder}` begins a federation."
-            ) from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} cannot be read: {error}.") from error
-        except tomllib.TOMLDecodeError as error:
-            raise InputError(f"{path} is no TOML: {error}.") from error
+        if not path.exists():
+            raise InputError(f"{path} does not exist; `fedauc federation init {folder}` begins a federation.")
+        return read_toml(path, cls)
 
     def as_dict(self) -> dict[str, Any]:
         return json.loads(json.dumps(asdict(self)))
@@ -144,7 +134,7 @@ class Plan:
     @property
     def names(self) -> list[str]:
         """Sites in the order of their numbers: by name, as a table's clients are."""
-        return sorted(self.sites)
+        return sorted(self.sites, key=natural)
 
     @property
     def windows(self) -> dict[str, Window]:
@@ -162,7 +152,7 @@ class Plan:
                 by_name.setdefault(group, []).append(name)
         if self.rounds.groups == "dealt" or not by_name:
             return None
-        return [by_name[group] for group in sorted(by_name)]
+        return [by_name[group] for group in sorted(by_name, key=natural)]
 
     @property
     def config(self) -> Config:
@@ -189,7 +179,8 @@ def written(
     """A new `federation.toml`, with a word on every line that is worth changing."""
 
     def lines(values: Mapping[str, Any]) -> str:
-        return "\n".join(f"{_key(name)} = {_value(value)}" for name, value in values.items())
+        known = ((name, value) for name, value in values.items() if value is not None)
+        return "\n".join(f"{_key(name)} = {_value(value)}" for name, value in known)
 
     settings = {name: value for name, value in asdict(experiment).items() if name != "settings"}
     named = "\n\n".join(f"[sites.{_key(name)}]\ngroup = {_value(f'group-{i}')}" for i, name in _dealt(sites))
@@ -240,10 +231,11 @@ def _dealt(sites: Sequence[str]) -> list[tuple[int, str]]:
 
 def _key(name: str) -> str:
     plain = name.replace("-", "").replace("_", "")
-    return name if plain.isascii() and plain.isalnum() else json.dumps(name)
+    return name if plain.isascii() and plain.isalnum() else _value(name)
 
 
 def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
-    return json.dumps(value, ensure_ascii=False)  # texts, numbers, true and false are written alike in TOML
+    text = json.dumps(value, ensure_ascii=False)  # texts, numbers, true and false are written alike in TOML
+    return text.replace("\x7f", "\\u007f")

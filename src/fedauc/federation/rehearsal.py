@@ -7,13 +7,15 @@ can happen to a process can be done to it here.
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +32,15 @@ PATIENCE = 120.0
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody has now."""
-    with ExitStack() as stack:
-        found = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in found:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in found]
+    """Ports that nobody has now, and that no outgoing connection will be given."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as trial, suppress(OSError):
+            trial.bind(("0.0.0.0", port))
+            if port not in found:
+                found.append(port)
+    return found
 
 
 class Rehearsal:
@@ -104,6 +109,16 @@ class Rehearsal:
         place.mkdir(exist_ok=True)
         here = self.folder
         kits.packed(here.kits.site(name), described(name, here.plan), self.kit(name))
+
+    def route(self, name: str) -> Proxy:
+        """Have a site that has not joined yet reach the server by a connection that can be cut."""
+        port = self.folder.plan.federation.port
+        proxy = Proxy(port)
+        path = kits.unpacked(self.kit(name)) / "startup" / "fed_client.json"
+        text = path.read_text()
+        assert text.count(f":{port}") == 1
+        path.write_text(text.replace(f":{port}", f":{proxy.port}"))
+        return proxy
 
     def kit(self, name: str) -> Path:
         return self.home / name / f"{name}.zip"
@@ -181,6 +196,45 @@ class Rehearsal:
         process = self.sites.pop(name)
         _end(process.pid)
         process.wait(10)
+
+
+class Proxy:
+    """A connection that can be cut: nothing gets through, and nobody is told, until it is mended."""
+
+    def __init__(self, server: int) -> None:
+        self.server = server
+        self.through = threading.Event()
+        self.through.set()
+        self.listener = socket.create_server(("127.0.0.1", free_ports(1)[0]))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        self.through.clear()
+
+    def mend(self) -> None:
+        self.through.set()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self.listener.accept()
+                try:
+                    far = socket.create_connection(("127.0.0.1", self.server))
+                except OSError:
+                    near.close()
+                    continue
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                self.through.wait()
+                target.sendall(data)
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
 
 def call(*arguments: Any) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,8 @@ class Site:
     folder: Path
     """The site's own; a run has a folder in it."""
     policy: Policy = field(default_factory=Policy)
+    agreed: Mapping[str, Any] = field(default_factory=dict)
+    """Data settings that this site has agreed to, by its kit."""
     runs: dict[str, Run] = field(default_factory=dict)
     one: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
     """One request at a time: a task that comes again while it is worked on waits for its answer."""
@@ -120,13 +122,16 @@ class Site:
         worker = self._run(message.run).worker
         if worker is None:
             raise Refused("a task before the rows were prepared")
-        if not worker.knows(message):
+        if message.phase == 0 and not worker.knows(message):
             self.policy.count_round(self.folder)
         return worker.answer(message)
 
     def _start(self, message: messages.Start) -> Message:
         config = Config.from_dict(message.config)
         self.policy.check_method(config.method)
+        for name, agreed in self.agreed.items():
+            if getattr(config.data, name) != agreed:
+                raise Refused(f"another data.{name} than the kit says")
         table = self.read(config.data)
         self.runs[message.run] = Run(message, config, table)
         positives = int(table.y.sum())
@@ -140,7 +145,12 @@ class Site:
         return messages.Proposed({}, message.run, message.client, dict(propose_schema(self._training(run))))
 
     def _summarise(self, message: messages.Summarise) -> Message:
-        found = summarise(self._training(self._run(message.run)), message.schema, log1p=message.log1p)
+        training = self._training(self._run(message.run))
+        own = propose_schema(training)
+        for name, kind in message.schema.items():
+            if own.get(name) == "numeric" and kind == "categorical" and not self.policy.numbers_as_text:
+                raise Refused(f"the values of a column that holds numbers here ({name})")
+        found = summarise(training, message.schema, log1p=message.log1p)
         return messages.Summary({}, message.run, message.client, found.to_dict())
 
     def _training(self, run: Run) -> pd.DataFrame:
@@ -177,6 +187,7 @@ class Site:
             scores = part.scores(run.model, message.tensors)
             by_class = {name: scores[part.y == y] for name, y in (("negatives", 0), ("positives", 1))}
             if form == "histogram":
+                self.policy.check_bins(message.bins)
                 bins = (message.bins, message.low, message.high)
                 sent = {name: torch.from_numpy(counted(each, *bins)) for name, each in by_class.items()}
             else:

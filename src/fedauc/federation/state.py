@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedauc.federation.supervisor import Folder
+from fedauc.federation.supervisor import RUNNING, Folder
 from fedauc.progress import human_bytes
 
 
@@ -16,7 +16,9 @@ def now(folder: Folder) -> dict[str, Any]:
     last = rounds[-1] if rounds else {}
     scored = [row for row in rounds if row.get("valid_auc") is not None]
     groups = plan.groups or [plan.names]
-    online, gone = set(known.get("online", [])), set(folder.revoked)
+    running = known["state"] in RUNNING
+    online, gone = set(known.get("online", [])) if running else set(), set(folder.revoked)
+    missed = {(line["round"], name) for line in lines for name in line["missed"]}
     return {
         "name": plan.federation.name,
         "state": known["state"],
@@ -29,7 +31,7 @@ def now(folder: Folder) -> dict[str, Any]:
         "up": human_bytes(last.get("bytes_up", 0)),
         "down": human_bytes(last.get("bytes_down", 0)),
         "restarts": known.get("restarts", 0),
-        "faults": sum(len(line["missed"]) for line in lines),
+        "faults": len(missed),
         "sites": [_site(name, lines, name in online, name in gone) for name in plan.names],
     }
 

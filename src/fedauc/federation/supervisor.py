@@ -15,6 +15,7 @@ import json
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -34,6 +35,7 @@ from fedauc.federation.kits import ATTENDANT, Kits
 from fedauc.federation.plan import Plan
 
 STATUS, RUN, PLAN, KITS, JOBS, LOGS = "status.json", "run", "plan.json", "kits", "jobs", "logs"
+RUNNING = ("starting", "running", "recovering")
 FRUITLESS = 5
 """Jobs that may end without a new round before the supervisor gives up."""
 PAUSE = 2.0
@@ -116,7 +118,7 @@ class Folder:
             known = json.loads((self.path / STATUS).read_text())
         except (OSError, ValueError):
             known = {"state": "not started"}
-        if known["state"] in ("starting", "running", "recovering") and not _is_supervisor(known.get("pid")):
+        if known["state"] in RUNNING and not _is_supervisor(known.get("pid")):
             known["state"] = "died"
         return known
 
@@ -172,6 +174,8 @@ class Supervisor:
     def run(self) -> dict[str, Any] | None:
         """Until the run is done; returns its result, None where it was told to stop before."""
         clear(self.folder)
+        for port in (self.plan.federation.port, self.plan.federation.admin_port):
+            _check_free(port)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         signal.signal(signal.SIGHUP, self._renew)
@@ -282,6 +286,15 @@ class Supervisor:
         end = time.monotonic() + seconds
         while time.monotonic() < end and not self.stopping:
             time.sleep(0.1)
+
+
+def _check_free(port: int) -> None:
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("0.0.0.0", port))
+        except OSError as error:
+            raise InputError(f"Port {port} cannot be used: {error.strerror}.") from error
 
 
 def _takes_connections(server: Child, port: int) -> bool:
