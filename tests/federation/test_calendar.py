@@ -265,6 +265,17 @@ def test_who_closes_is_gone_when_another_opens():
     assert together(windows, utc("2026-06-01T00:00"), 0.5, WEEK) == (utc("2026-06-01T08:00"), frozenset("a"))
 
 
+def test_others_are_waited_for_as_long_as_there_is_patience():
+    """Maintenance of one does not hold up a quorum for days."""
+    windows = {"a": Window(open=("20:00-06:00",)), "b": Window(open=("21:00-06:00",))}
+    windows["c"] = Window(open=("20:00-06:00",), maintenance=("2026-06-01..2026-06-03",))
+    noon = utc("2026-06-01T12:00")
+    assert together(windows, noon, 0.5, WEEK) == (utc("2026-06-04T00:00"), frozenset("abc"))
+    assert together(windows, noon, 0.5, WEEK, HOUR) == (utc("2026-06-01T21:00"), frozenset("ab"))
+    assert together(windows, noon, 0.3, WEEK, HOUR / 2) == (utc("2026-06-01T20:00"), frozenset("a"))
+    assert together(windows, noon, 1.0, WEEK, HOUR) == (utc("2026-06-04T00:00"), frozenset("abc"))
+
+
 def test_a_quorum_is_not_missed_by_rounding():
     windows = {str(n): Window(maintenance=() if n < 11 else ("2026-06-01..2026-07-01",)) for n in range(20)}
     now = utc("2026-06-02T00:00")

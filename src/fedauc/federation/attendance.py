@@ -74,10 +74,12 @@ class Attendance:
         return [name for name in sites if name not in self.windows or self.windows[name].is_open(now)]
 
     def gather(self, sites: Sequence[str], quorum: float) -> float | None:
-        """Wait until the sites' windows are open, or a quorum's; seconds waited, None: that is never."""
+        """Wait until the sites' windows are open, or a quorum's and patience has ended; seconds waited,
+        None: that is never."""
         begin = self.clock.now()
         windows = {name: self.windows.get(name, Window()) for name in sites}
-        if (found := together(windows, begin, quorum, HORIZON)) is None:
+        patience = timedelta(seconds=self.patience)
+        if (found := together(windows, begin, quorum, HORIZON, patience)) is None:
             return None
         self._until(found[0])
         return (self.clock.now() - begin).total_seconds()

@@ -110,11 +110,17 @@ class Window:
 
 
 def together(
-    windows: Mapping[str, Window], now: datetime, quorum: float, horizon: timedelta
+    windows: Mapping[str, Window],
+    now: datetime,
+    quorum: float,
+    horizon: timedelta,
+    patience: timedelta | None = None,
 ) -> tuple[datetime, frozenset[str]] | None:
     """The earliest time (in UTC) at which all are open, or else the earliest at which the most are, if these
-    are at least the quorum's share; and who is open then. None: never within the horizon."""
+    are at least the quorum's share; and who is open then. None: never within the horizon. Once a quorum is
+    open, others are waited for no longer than `patience`, where that is given."""
     now = _utc(now)
+    end = now + horizon
     best: tuple[datetime, frozenset[str]] = now, frozenset()
     turns: defaultdict[datetime, set[str]] = defaultdict(set)
     for name, window in windows.items():
@@ -124,11 +130,13 @@ def together(
                 turns[stop].add(name)
     present: frozenset[str] = frozenset()
     for when in sorted(turns):
-        if when > now + horizon:
+        if when > end:
             break
         present ^= turns[when]
         if len(present) > len(best[1]):
             best = when, present
+            if patience is not None and len(present) / len(windows) >= quorum:
+                end, patience = min(end, when + patience), None
     enough = best[1] and len(best[1]) / len(windows) >= quorum
     return best if enough or not windows else None
 
