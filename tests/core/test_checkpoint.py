@@ -129,3 +129,46 @@ def test_metadata_is_json_beside_the_tensors(tmp_path):
     assert metadata == {"shape": [3], "é": None}
     assert json.dumps(metadata)
     assert torch.equal(tensors["w"], torch.ones(2))
+
+
+def numbered(round: int):
+    return state()._replace(round=round)
+
+
+def test_the_last_two_are_kept_and_a_damaged_one_is_put_aside(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    assert checkpoint.read_latest(path) is None
+    for round in (1, 2, 3):
+        checkpoint.save_state(path, numbered(round), {}, {})
+    assert checkpoint.read_latest(path)[1]["round"] == 3
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])  # one bit of a tensor
+    with pytest.raises(InputError, match="checksum"):
+        checkpoint.read_tensors(path)
+    with pytest.warns(UserWarning, match=r"is damaged .* The checkpoint before it is used"):
+        assert checkpoint.read_latest(path)[1]["round"] == 2
+    checkpoint.save_state(path, numbered(3), {}, {})  # the good one of round 2 is still there
+    assert checkpoint.read_tensors(checkpoint.previous(path))[1]["round"] == 2
+    checkpoint.remove(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_crash_between_the_two_names_leaves_the_older_one(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    checkpoint.save_state(path, numbered(1), {}, {})
+    path.rename(checkpoint.previous(path))
+    assert checkpoint.read_latest(path)[1]["round"] == 1
+
+
+def test_a_full_disk_leaves_both(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    for round in (1, 2):
+        checkpoint.save_state(path, numbered(round), {}, {})
+    (tmp_path / "checkpoint.safetensors.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint.save_state(path, numbered(3), {}, {})
+    assert checkpoint.read_tensors(path)[1]["round"] == 2
+    assert checkpoint.read_tensors(checkpoint.previous(path))[1]["round"] == 1
+    assert len(list(tmp_path.iterdir())) == 2
+    checkpoint.save_state(path, numbered(3), {}, {})
+    assert checkpoint.read_latest(path)[1]["round"] == 3

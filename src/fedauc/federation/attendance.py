@@ -81,6 +81,8 @@ class Attendance:
         patience = timedelta(seconds=self.patience)
         if (found := together(windows, begin, quorum, HORIZON, patience)) is None:
             return None
+        if found[0] <= begin:
+            return 0.0
         self._until(found[0])
         return (self.clock.now() - begin).total_seconds()
 
