@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: setup demo federation-demo test check bench scale clean
+.PHONY: setup demo federation-demo soak test check bench scale clean
 
 setup: $(STAMP)
 
@@ -28,6 +28,10 @@ demo: setup
 # Four hospitals as separate processes; DATA=path/to/heart.csv takes real ones.
 federation-demo: setup
 	$(BIN)/python examples/federation_demo.py $(if $(DATA),--data "$(DATA)") --out runs/federation-demo
+
+# Four hospitals as above, 300 rounds, a random fault every 20: some six minutes.
+soak: setup
+	$(BIN)/python -m benchmarks.faults --soak
 
 # Fast tests first, then those marked slow and browser.
 test: setup

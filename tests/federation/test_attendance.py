@@ -261,7 +261,8 @@ def trained(link: Travellers, out: Path, after: Mapping[int, Any] | None = None,
     resume, patience = more.pop("resume", False), more.pop("patience", 20)
     config = Config.resolve(more.pop("method", "cycp-minimax"), SETTINGS | more.pop("settings", {}))
     attendance = Attendance(link, clock=link.clock, grace=2, patience=patience)
-    ready = prepared(config, attendance, SITES, out, journal=link.journal.append, quorum=0.5, **more)
+    more = {"quorum": 0.5} | more
+    ready = prepared(config, attendance, SITES, out, journal=link.journal.append, **more)
     return runner.run(config, out, prepared=ready, resume=resume, watch=After(after or {}))
 
 
@@ -396,3 +397,17 @@ def test_a_damaged_agreement_is_named(text, files, tmp_path):
     with pytest.raises(InputError, match=r"is damaged .*remove it to agree anew") as error:
         trained(Travellers(files, tmp_path / "sites"), tmp_path)
     assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_validation_waits_for_a_quorum_as_rounds_do(name, files, undisturbed, tmp_path):
+    """A site that is just being restarted when a round is validated is waited for: the model that is kept
+    depends on its rows."""
+    link = Travellers(files, tmp_path / "sites")
+    after = {3: lambda: link.leave(name, 10)}  # longer than the grace of a round
+    found = trained(link, tmp_path / "run", after, quorum=1.0, absent="retry")
+    assert Counter(link.rated("valid")) == Counter(
+        {i: len(lines(tmp_path / "run")) // 2 + 1 for i in range(4)}
+    )
+    for key in ("valid_auc", "best_round", "test_auc", "per_client"):
+        assert found[key] == undisturbed[key]

@@ -86,9 +86,9 @@ class Attendance:
         self._until(found[0])
         return (self.clock.now() - begin).total_seconds()
 
-    def ask(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
-        """What the sites say that are open now."""
-        return self._asked(requests, min(self.grace, self.deadline))
+    def ask(self, requests: Mapping[str, bytes], quorum: float = 0.0) -> dict[str, bytes | Failure]:
+        """What the sites say that are open now; a quorum of these is waited for while there is patience."""
+        return self._asked(requests, min(self.grace, self.deadline), quorum)
 
     def ask_all(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
         """What everybody says, each within its own window."""
@@ -106,7 +106,9 @@ class Attendance:
                 self._until(min(times))
         return replies | {name: Failure("its window never opens") for name in waiting}
 
-    def _asked(self, requests: Mapping[str, bytes], wait: float) -> dict[str, bytes | Failure]:
+    def _asked(
+        self, requests: Mapping[str, bytes], wait: float, quorum: float = 0.0
+    ) -> dict[str, bytes | Failure]:
         """Ask until all have answered or the time is over; a refusal is an answer."""
         here = [name for name in self.open(list(requests)) if name not in self.gone]
         replies: dict[str, bytes | Failure] = {
@@ -120,8 +122,12 @@ class Attendance:
             gone = {n for n in pending if isinstance(r := found.get(n), Failure) and r.unreachable}
             self.away.difference_update(set(pending) - gone)
             self.away.update(gone)
-            over = (self.clock.now() - begin).total_seconds() >= wait
-            again = [] if over else sorted(gone - waited)
+            seconds = (self.clock.now() - begin).total_seconds()
+            few = sum(isinstance(replies[name], bytes) for name in here) / len(here) < quorum
+            if few and seconds < self.patience:
+                again = sorted(gone)
+            else:
+                again = sorted(gone - waited) if seconds < wait else []
             if again:
                 self.clock.sleep(RETRY)
             pending = self.open(again)

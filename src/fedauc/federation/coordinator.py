@@ -124,13 +124,15 @@ def prepared(
     run = run_of(config)
     agreed = _known(folder / AGREED, run, everybody) or _agreed(config, everybody, run, folder / AGREED)
     reach = Reach(agreed, settings)
+    quorum = settings.get("quorum", 1.0) if settings.get("absent") == "retry" else 0.0
     rows = torch.empty(0, len(agreed.preprocessor.feature_names))
     parts = {}
     for number, name in enumerate(("valid", "test"), start=1):
         counts = agreed.counts[:, :, number]
         y = np.repeat(np.tile(np.array([0, 1], dtype=np.int8), len(sites)), counts.reshape(-1))
         client = np.repeat(np.arange(len(sites)), counts.sum(axis=1))
-        parts[name] = RemotePart(rows, y, client, everybody, run, name, counts, share or Share())
+        how = (counts, share or Share(), quorum)
+        parts[name] = RemotePart(rows, y, client, everybody, run, name, *how)
     empty = np.zeros(len(sites) + 1, dtype=np.int64)
     return Prepared(
         name="federation",

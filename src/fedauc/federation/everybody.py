@@ -33,13 +33,14 @@ class Everybody:
         return [found[i] for i in range(len(self.sites))]
 
     def asked(
-        self, request: Callable[[int], Message], reply: type[M], *, patient: bool
+        self, request: Callable[[int], Message], reply: type[M], *, patient: bool, quorum: float = 0.0
     ) -> tuple[dict[int, M], dict[int, str]]:
-        """The replies by site, and why others gave none; `patient`: each site's window is waited for."""
+        """The replies by site, and why others gave none; `patient`: each site's window is waited for, or else
+        a quorum of those that are open."""
         asked = [request(i) for i in range(len(self.sites))]
         requests = {name: message.packed() for name, message in zip(self.sites, asked, strict=True)}
-        ask = self.attendance.ask_all if patient else self.attendance.ask
-        replies = ask(requests)
+        attendance = self.attendance
+        replies = attendance.ask_all(requests) if patient else attendance.ask(requests, quorum)
         found: dict[int, M] = {}
         wrong: dict[int, str] = {}
         for i, name in enumerate(self.sites):

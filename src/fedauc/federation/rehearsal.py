@@ -199,10 +199,12 @@ class Rehearsal:
 
 
 class Proxy:
-    """A connection that can be cut: nothing gets through, and nobody is told, until it is mended."""
+    """A connection that can be cut: nothing gets through, and nobody is told; what was open before is closed
+    when it is mended, as a firewall does that has forgotten it."""
 
     def __init__(self, server: int) -> None:
         self.server = server
+        self.open: list[socket.socket] = []
         self.through = threading.Event()
         self.through.set()
         self.listener = socket.create_server(("127.0.0.1", free_ports(1)[0]))
@@ -213,6 +215,8 @@ class Proxy:
         self.through.clear()
 
     def mend(self) -> None:
+        while self.open:
+            _close(self.open.pop())
         self.through.set()
 
     def _accept(self) -> None:
@@ -224,6 +228,7 @@ class Proxy:
                 except OSError:
                     near.close()
                     continue
+                self.open += [near, far]
                 for pair in ((near, far), (far, near)):
                     threading.Thread(target=self._pass, args=pair, daemon=True).start()
 
@@ -232,9 +237,13 @@ class Proxy:
             while data := source.recv(1 << 16):
                 self.through.wait()
                 target.sendall(data)
-        for end in (source, target):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+        _close(source)
+        _close(target)
+
+
+def _close(end: socket.socket) -> None:
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
 
 
 def call(*arguments: Any) -> str:

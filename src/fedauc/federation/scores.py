@@ -94,6 +94,8 @@ class RemotePart(Part):
     counts: NDArray[np.int64]
     """[N, 2]: negatives and positives of each site."""
     share: Share
+    quorum: float = 0.0
+    """Of the sites that are open, as many are waited for in the course of a run."""
 
     def scored(self, model: Model, z: Tree, *, patient: bool = True) -> Scored:
         """The rows of the sites that answer and share."""
@@ -105,7 +107,7 @@ class RemotePart(Part):
             form = (share.form, share.bins, -share.range, share.range)
             return Rate(z, self.run, client, self.name, *form)
 
-        replies, why = self.everybody.asked(request, Rated, patient=patient)
+        replies, why = self.everybody.asked(request, Rated, patient=patient, quorum=self.quorum)
         given: dict[int, Given] = {}
         for client, reply in sorted(replies.items()):
             try:
