@@ -25,7 +25,7 @@ site = typer.Typer(no_args_is_help=True, help="Take part in a federation (a hosp
 out_console = Console(soft_wrap=True)
 err_console = Console(stderr=True, soft_wrap=True)
 
-Where = Annotated[Path, typer.Argument(help="The federation's folder.")]
+Where = Annotated[Path, typer.Argument(help="The federation's folder [this one].", show_default=False)]
 Kit = Annotated[Path, typer.Argument(help="The kit that the coordinator has sent: NAME.zip, or its folder.")]
 SiteData = Annotated[Path, typer.Option("--data", help="This site's table, CSV or Parquet. It stays here.")]
 
@@ -90,7 +90,7 @@ def init(
     plan.Plan.read(folder)
     out_console.print(
         f"{folder / plan.FILE}: look it over, and say which sites train together and when.\n"
-        f"Then `fedauc federation kit {folder} {sorted(sites)[0]}` (and so on) packs what each site gets,\n"
+        f"Then `fedauc federation kit {sorted(sites)[0]} {folder}` (and so on) packs what each site gets,\n"
         f"and `fedauc federation start {folder}` runs the server and the training.",
         highlight=False,
         markup=False,
@@ -99,8 +99,8 @@ def init(
 
 @federation.command()
 def kit(
-    folder: Where,
     name: Annotated[str, typer.Argument(help="The site.")],
+    folder: Where = Path(),
     out: Annotated[Path | None, typer.Option(help="File to write [NAME.zip].")] = None,
 ) -> None:
     """Pack a site's kit into one file. It holds the site's private key: send it to that site alone."""
@@ -119,7 +119,7 @@ def kit(
 
 
 @federation.command()
-def start(folder: Where) -> None:
+def start(folder: Where = Path()) -> None:
     """Run the server, and the training to its end. Interrupt it as you like: `resume` goes on."""
     here = _folder(folder)
     if here.run.exists():
@@ -129,7 +129,7 @@ def start(folder: Where) -> None:
 
 
 @federation.command()
-def resume(folder: Where) -> None:
+def resume(folder: Where = Path()) -> None:
     """Go on with a run that was stopped, or whose coordinator has died."""
     here = _folder(folder)
     if not here.run.exists():
@@ -160,7 +160,7 @@ def _supervised(here: Folder, plan: Any) -> None:
 
 
 @federation.command()
-def stop(folder: Where) -> None:
+def stop(folder: Where = Path()) -> None:
     """Stop the server and the training; nothing that was committed is lost."""
     _installed()
     from fedauc.federation.supervisor import RUNNING
@@ -180,7 +180,7 @@ def stop(folder: Where) -> None:
 
 @federation.command()
 def status(
-    folder: Where,
+    folder: Where = Path(),
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Who is online, the active group, round, AUC, bytes and faults."""
@@ -205,7 +205,7 @@ def status(
 
 
 @federation.command()
-def add(folder: Where, name: Annotated[str, typer.Argument(help="The new site.")]) -> None:
+def add(name: Annotated[str, typer.Argument(help="The new site.")], folder: Where = Path()) -> None:
     """Add an organisation. It takes part in the next run; one that has begun goes on without it."""
     from fedauc.federation import kits, plan
     from fedauc.federation.supervisor import KITS
@@ -221,14 +221,14 @@ def add(folder: Where, name: Annotated[str, typer.Argument(help="The new site.")
     path.write_text(f"{path.read_text().rstrip()}\n\n[sites.{name}]\n{group}")
     plan.Plan.read(folder)
     out_console.print(
-        f"{path}: say in which group {name} trains, and when; then `fedauc federation kit {folder} {name}`.",
+        f"{path}: say in which group {name} trains, and when; then `fedauc federation kit {name} {folder}`.",
         highlight=False,
         markup=False,
     )
 
 
 @federation.command()
-def revoke(folder: Where, name: Annotated[str, typer.Argument(help="The site.")]) -> None:
+def revoke(name: Annotated[str, typer.Argument(help="The site.")], folder: Where = Path()) -> None:
     """Refuse an organisation from now on; a run that has begun goes on without it."""
     _installed()
     from fedauc.federation import kits
@@ -246,10 +246,10 @@ def revoke(folder: Where, name: Annotated[str, typer.Argument(help="The site.")]
 
 @federation.command()
 def job(
-    folder: Where,
     out: Annotated[Path, typer.Option(help="Folder to write the job to.")],
     runs: Annotated[Path, typer.Option(help="Where the FLARE server is to write the run (its own path).")],
     client: Annotated[str, typer.Option(help="A client of that deployment that is always there.")],
+    folder: Where = Path(),
 ) -> None:
     """Write the training as a job for a FLARE deployment that is there already."""
     from fedauc.federation.flare import write_job

@@ -44,7 +44,7 @@ def test_init_writes_a_plan_and_closes_the_folder(federation):
 
 def test_a_table_is_held_against_the_plan(federation, tmp_path):
     kit = tmp_path / "hospital-1.zip"
-    assert "private key" in run("federation", "kit", federation, "hospital-1", "--out", kit)
+    assert "private key" in run("federation", "kit", "hospital-1", federation, "--out", kit)
     assert "The table can take part" in run("site", "check", kit, "--data", federation.parent / "table.csv")
     wrong = pd.read_csv(federation.parent / "table.csv").rename(columns={"ward": "unit"})
     wrong.to_csv(tmp_path / "wrong.csv", index=False)
@@ -68,7 +68,7 @@ def test_what_is_not_running_says_so(federation):
 @pytest.mark.parametrize("command", ["kit", "revoke"])
 def test_an_unknown_site_is_named(federation, command):
     with pytest.raises(InputError, match="hospital-3 is no site of this federation: hospital-1, hospital-2"):
-        run("federation", command, federation, "hospital-3")
+        run("federation", command, "hospital-3", federation)
 
 
 @pytest.mark.parametrize("command", ["start", "resume", "status", "stop"])

@@ -152,7 +152,7 @@ def test_slow_and_revoked_sites_strangers_and_a_full_disk(federation, tmp_path):
     assert server.read_text().count("joined") == joined
 
     # A revoked site is refused, and the run goes on without it.
-    call("federation", "revoke", federation.coordinator, "zurich")
+    call("federation", "revoke", "zurich", federation.coordinator)
     federation.until(lambda: federation.status()["restarts"] == 1)
     federation.until_round(federation.round + 10)
     before = took_part(federation, "zurich")
@@ -178,14 +178,14 @@ def test_slow_and_revoked_sites_strangers_and_a_full_disk(federation, tmp_path):
 def test_a_site_that_is_added_has_a_kit_of_the_same_federation(tmp_path):
     folder = tmp_path / "small"
     call("federation", "init", folder, "--site", "a", "--label", "y", "--positive", "1")
-    call("federation", "add", folder, "b")
-    call("federation", "kit", folder, "b", "--out", tmp_path / "b.zip")
+    call("federation", "add", "b", folder)
+    call("federation", "kit", "b", folder, "--out", tmp_path / "b.zip")
     kit = kits.unpacked(tmp_path / "b.zip")
     assert kit.name == "b"
     made = kits.Kits(folder / "kits", "localhost")
     assert (kit / "startup/rootCA.pem").read_bytes() == (made.site("a") / "startup/rootCA.pem").read_bytes()
     with pytest.raises(RuntimeError, match="is a site of this federation already"):
-        call("federation", "add", folder, "b")
+        call("federation", "add", "b", folder)
 
 
 def test_a_kit_holds_what_its_owner_needs_and_is_closed_to_others(tmp_path):
