@@ -26,7 +26,7 @@ import torch
 
 from benchmarks.federation import tables
 from fedauc.core.checkpoint import read_tensors
-from fedauc.experiments import runner
+from fedauc.experiments import records, runner
 from fedauc.experiments.config import Config
 from fedauc.federation.rehearsal import Proxy, Rehearsal
 
@@ -156,7 +156,7 @@ def soak(seed: int, rounds: int = 300, every: int = 20) -> None:
         about = json.loads(json.dumps(plan.config.as_dict()))
         about["data"]["path"] = [str(path) for path in federation.tables.values()]
         alone = runner.run(Config.from_dict(about), folder / "one")
-        result = runner.read_json(federation.run / "result.json")
+        result = records.read_json(federation.run / "result.json")
         one, many = (read_tensors(path / "model.safetensors")[0] for path in (folder / "one", federation.run))
         same = one.keys() == many.keys() and all(torch.equal(value, many[n]) for n, value in one.items())
         here = sorted(path.name for path in federation.run.iterdir())

@@ -279,7 +279,7 @@ def _medicare(rows: str) -> dict[str, Any]:
 
 def _run(data: Mapping[str, Any]) -> dict[str, Any]:
     """A run of three cycles: seconds and peak memory of its parts."""
-    from fedauc.experiments import runner
+    from fedauc.experiments import outcome, runner
     from fedauc.experiments.config import Config
     from fedauc.experiments.prepare import prepare
 
@@ -291,7 +291,7 @@ def _run(data: Mapping[str, Any]) -> dict[str, Any]:
     prepare_gib = peak_gib()
     trained = runner.train(config, prepared)
     clock.append(time.perf_counter())
-    result = runner.summarise(trained)
+    result = outcome.summarise(trained)
     clock.append(time.perf_counter())
     prepare_s, train_s, summarise_s = np.diff(clock).tolist()
     return {

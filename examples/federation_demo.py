@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedauc.experiments import runner
+from fedauc.experiments import records, runner
 from fedauc.experiments.config import Config
 from fedauc.federation.rehearsal import Rehearsal
 
@@ -112,7 +112,7 @@ def main() -> None:
         "faults": faults,
         "report": str(report.relative_to(given.out.absolute())),
     }
-    runner.write_json(given.out / "result.json", found)
+    records.write_json(given.out / "result.json", found)
     say(f"test AUC {found['test_auc']:.4f}, in one process {found['in_process_test_auc']:.4f}")
     say(f"{found['seconds_per_round']} s a round; report: {report}")
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from fedauc import metrics
 from fedauc.errors import InputError
-from fedauc.experiments import runner
+from fedauc.experiments import records, runner
 from fedauc.experiments.config import Config
 from fedauc.experiments.predict import Predictor
 from fedauc.experiments.prepare import prepare
@@ -100,7 +100,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
     config = config_for(claims_csv(tmp_path))
     folder = tmp_path / "run"
     folder.mkdir()
-    runner.write_json(folder / "config.json", config.as_dict())
+    records.write_json(folder / "config.json", config.as_dict())
     (folder / "checkpoint.safetensors").write_bytes(b"not a checkpoint")
     with pytest.raises(InputError, match=r"checkpoint\.safetensors is damaged"):
         runner.run(config, folder, resume=True)

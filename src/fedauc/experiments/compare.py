@@ -22,8 +22,10 @@ from fedauc.errors import InputError
 from fedauc.experiments import runner
 from fedauc.experiments.assembly import Prepared
 from fedauc.experiments.config import CHOSEN, Config, UnknownSetting
+from fedauc.experiments.outcome import versions
 from fedauc.experiments.prepare import prepare
-from fedauc.experiments.runner import Watch, read_json, write_json
+from fedauc.experiments.records import read_json, write_json
+from fedauc.experiments.runner import Watch
 from fedauc.models import Model
 from fedauc.transports import ranks
 
@@ -111,7 +113,7 @@ def compare(
         "pairwise": _duels({name: outcomes[name] for name in methods}),
         "data": data,
         "config": configs[yardstick].as_dict(),
-        "versions": runner.versions(),
+        "versions": versions(),
     }
     if here.first:
         write_json(out / "compare.json", content)

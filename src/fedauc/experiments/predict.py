@@ -18,7 +18,7 @@ from fedauc.data.table import read_features
 from fedauc.errors import InputError
 from fedauc.experiments.calibration import Calibration
 from fedauc.experiments.config import Config
-from fedauc.experiments.runner import read_json
+from fedauc.experiments.records import read_json
 from fedauc.models import Model
 
 

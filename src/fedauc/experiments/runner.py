@@ -11,21 +11,16 @@ from __future__ import annotations
 
 import copy
 import json
-import math
-import os
-import platform
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 
-from fedauc import metrics, models
+from fedauc import models
 from fedauc.core import checkpoint
 from fedauc.core.ledger import Ledger
 from fedauc.core.loop import Federation, RoundRecord, RunState, advance, begin
@@ -36,13 +31,14 @@ from fedauc.experiments.assembly import Part, Prepared, Scored
 from fedauc.experiments.calibration import Calibration
 from fedauc.experiments.config import Config
 from fedauc.experiments.evaluation import Beside, Validated, validated
+from fedauc.experiments.outcome import Trained, answered, summarise
 from fedauc.experiments.prepare import prepare
+from fedauc.experiments.records import MetricsFile, read_json, write_json
 from fedauc.experiments.selection import Candidate, Selection
 from fedauc.methods.base import of
 from fedauc.models import Model
 from fedauc.report import write_report
 from fedauc.transports import ranks
-from fedauc.version import installed
 
 SMALL = 20_000  # parameters up to which a second thread costs more than it brings
 
@@ -65,24 +61,6 @@ class Silent:
     def round(self, record: RoundRecord, auc: float | None, traffic: int) -> None: ...
 
     def end(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A run's outcome in memory."""
-
-    config: Config
-    prepared: Prepared
-    federation: Federation
-    model: Model
-    best: Candidate
-    state: RunState
-    seconds: float
-    calibration: Calibration
-
-    def scored(self, part: Part) -> Scored:
-        """Rows with the logits of the best model."""
-        return part.scored(self.model, self.best.z)
 
 
 def run(
@@ -195,7 +173,7 @@ def train(
     try:
         with (
             _threads(threads),
-            _MetricsFile(out if here.first else None, state.round) as log,
+            MetricsFile(out if here.first else None, state.round) as log,
             Beside(config.device, threads, alone=prepared.reach is None) as beside,
         ):
             while state.round < fed.rounds:
@@ -217,7 +195,7 @@ def train(
                 "No round could be validated: the rows of the clients that answered have one class."
             )
         best = selection.choice
-        valid = _answered(prepared, prepared.valid.scored(model, best.z), "validation")
+        valid = answered(prepared, prepared.valid.scored(model, best.z), "validation")
         return best, Calibration.fit(valid.scores, valid.y)
 
     best, calibration = here.told(chosen, config.device)
@@ -272,116 +250,6 @@ def _start(
     return taken, Ledger.from_dict(result["ledger"]), float(result["seconds"])
 
 
-def summarise(trained: Trained) -> dict[str, Any]:
-    """The content of result.json; the test rows are looked at here and nowhere else."""
-    prepared, fed, ledger = trained.prepared, trained.federation, trained.state.ledger
-    train, test = prepared.train, _answered(prepared, trained.scored(prepared.test), "test")
-    scores = test.scores
-    fpr, tpr = metrics.roc_points(scores, test.y)
-    rows = train.counts.sum(axis=1)
-    return {
-        "schema": 1,
-        "kind": "train",
-        "method": trained.config.method,
-        "seed": trained.config.seed,
-        "test_auc": metrics.auc(scores, test.y),
-        "test_auc_ci": list(metrics.auc_interval(scores, test.y)),
-        "valid_auc": trained.best.auc,
-        "best_round": trained.best.round,
-        "rounds": trained.state.round,
-        "bytes_up": ledger.total_up,
-        "bytes_down": ledger.total_down,
-        "seconds_up": ledger.seconds_up,
-        "seconds": trained.seconds,
-        "per_client": _per_client(prepared, test),
-        "groups": [[train.names[i] for i in group] for group in fed.roster.groups],
-        "ledger": ledger.as_dict(),
-        "test": {
-            "rows": len(test.y),
-            "positives": int(test.y.sum()),
-            "auc_bounds": test.bounds,
-            "average_precision": metrics.average_precision(scores, test.y),
-            "roc": {"fpr": np.round(fpr, 6).tolist(), "tpr": np.round(tpr, 6).tolist()},
-        },
-        "calibration": trained.calibration._asdict(),
-        "data": {
-            "name": prepared.name,
-            "rows": int(rows.sum()) + len(prepared.valid.y) + len(prepared.test.y),
-            "train_rows": int(rows.sum()),
-            "train_positives": int(train.counts[:, 1].sum()),
-            "positives": int(train.counts[:, 1].sum() + prepared.valid.y.sum() + prepared.test.y.sum()),
-            "features": int(np.prod(prepared.shape)),
-            "clients": train.clients,
-            "clients_without_positives": int((train.counts[:, 1] == 0).sum()),
-            "notes": [*prepared.notes, *_own_notes(trained), *_test_notes(prepared, test)],
-        },
-        "config": trained.config.as_dict(),
-        "versions": versions(),
-    }
-
-
-def _answered(prepared: Prepared, found: Scored, name: str) -> Scored:
-    """What was scored, if it has both classes; clients that are elsewhere may not have answered."""
-    if 0 < found.y.sum() < len(found.y):
-        return found
-    missing = "; ".join(f"{prepared.names[i]}: {why}" for i, why in found.why.items())
-    raise InputError(f"The {name} rows of the clients that answered have one class ({missing}).")
-
-
-def _own_notes(trained: Trained) -> list[str]:
-    if trained.config.train.statistics != "local":
-        return []
-    return [
-        "Running statistics stayed at the clients, whose rows are scored with their own; the saved model has"
-        " the mean of all clients' statistics, so scores of `fedauc predict` differ."
-    ]
-
-
-def _test_notes(prepared: Prepared, test: Scored) -> list[str]:
-    """What is to be known of a test with clients that are elsewhere."""
-    notes = []
-    if test.rows is not None and len(test.rows) < len(prepared.test.y):
-        here = set(test.client.tolist()) if test.client is not None else set()
-        away = [f"{prepared.names[i]} ({why})" for i, why in test.why.items() if i not in here]
-        notes.append(f"The test is without the rows of {', '.join(away)}.")
-    if test.bounds is not None:
-        low, high = test.bounds
-        notes.append(
-            f"Some clients share histograms of scores: the test AUC is between {low:.4f} and {high:.4f}."
-        )
-    return notes
-
-
-def versions() -> dict[str, str]:
-    """What the numbers were made with."""
-    names = ("fedauc", "torch", "numpy", "pandas", "scikit-learn")
-    return {"python": platform.python_version()} | {name: installed(name) for name in names}
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file of a run."""
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist, so {path.parent} holds no finished run.") from None
-    except (OSError, json.JSONDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}.") from error
-
-
-def write_json(path: Path, content: Any) -> None:
-    """A JSON file of a run, written atomically; NaN becomes null."""
-    text = json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False)
-    checkpoint.write_atomic(path, text.encode())
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _same_config(out: Path, config: Config) -> None:
     old, new = read_json(out / "config.json"), json.loads(json.dumps(config.as_dict()))
     if old != new:
@@ -420,24 +288,6 @@ def _selected(flat: Tree, extra: Mapping[str, Any], valid: Part) -> Selection | 
     return Selection(peak, Scored(scored["scores"], valid.y[here], client, rows), choice)
 
 
-def _per_client(prepared: Prepared, test: Scored) -> list[dict[str, Any]]:
-    counts = prepared.train.counts
-    if test.client is None:
-        why = "the test rows belong to no client"
-        rows: list[dict[str, Any]] = [
-            {"client": name, "rows": 0, "positives": 0, "auc": None, "why": why} for name in prepared.names
-        ]
-    else:
-        rows = metrics.per_client(test.scores, test.y, test.client, prepared.names)
-    for i, why in test.why.items():
-        rows[i] |= {"auc": None, "why": why}
-    for i, row in enumerate(rows):
-        has = i < len(counts)
-        row["train_rows"] = int(counts[i].sum()) if has else 0
-        row["train_positives"] = int(counts[i, 1]) if has else 0
-    return rows
-
-
 def _serving(params: Tree) -> int:
     """As many CPU threads as serve training this model."""
     return 1 if sum(value.numel() for value in params.values()) <= SMALL else torch.get_num_threads()
@@ -452,42 +302,3 @@ def _threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-class _MetricsFile:
-    """metrics.jsonl, cut back to the checkpoint when a run is resumed."""
-
-    def __init__(self, out: Path | None, done: int) -> None:
-        self.path = out / "metrics.jsonl" if out is not None else None
-        self.done = done
-
-    def __enter__(self) -> _MetricsFile:
-        if self.path is not None:
-            kept: list[str] = []
-            if self.done and self.path.exists():
-                kept = self.path.read_text().splitlines(keepends=True)[: self.done]
-            checkpoint.write_atomic(self.path, "".join(kept).encode())
-            self.file = open(self.path, "a")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.path is not None:
-            self.file.close()
-
-    def flush(self) -> None:
-        if self.path is not None:
-            self.file.flush()
-            os.fsync(self.file.fileno())
-
-    def write(self, record: RoundRecord, score: Validated | None, ledger: Ledger, seconds: float) -> None:
-        if self.path is None:
-            return
-        row = record.as_dict() | {
-            "valid_auc": score and score.auc,
-            "worst_accuracy": score and score.worst_accuracy,
-            "bytes_up": ledger.total_up,
-            "bytes_down": ledger.total_down,
-            "seconds_up": ledger.seconds_up,
-            "seconds": round(seconds, 4),
-        }
-        self.file.write(json.dumps(_finite(row)) + "\n")
