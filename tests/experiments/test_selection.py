@@ -64,3 +64,21 @@ def test_rounds_are_compared_on_the_rows_that_both_have():
     assert start.after(Candidate({}, 0.99, 2), part).choice.round == 2
     nobody = Scored(bad[:0], y[:0], None, here[:0])
     assert start.after(Candidate({}, 0.99, 3), nobody).choice.round == 1
+
+
+def test_rows_without_a_counterpart_are_compared_as_if_they_were_others():
+    """Of histograms only counts are known: sorted alike, rows would look paired that are not."""
+    generator = np.random.default_rng(0)
+    y = np.repeat(np.array([0, 1], dtype=np.int8), 200)
+    good = np.sort(generator.normal(size=(2, 200)), axis=1).astype(np.float32).reshape(-1) + y
+    worse = good.copy()
+    worse[y == 1] -= 0.02
+    peak = Candidate({}, metrics.auc(good, y), 1)
+    later = Candidate({}, metrics.auc(worse, y), 2)
+    assert 0 < peak.auc - later.auc < 0.02
+    paired = first(peak, Scored(good, y, None)).after(later, Scored(worse, y, None))
+    assert paired.choice.round == 1
+    apart = first(peak, Scored(good, y, None, paired=False)).after(
+        later, Scored(worse, y, None, paired=False)
+    )
+    assert apart.choice.round == 2

@@ -62,6 +62,15 @@ def test_the_model_is_bit_for_bit_the_one_of_all_rows_in_one_place(method, files
     assert shares[0]["per_client"] == shares[1]["per_client"]
 
 
+def test_the_same_model_is_chosen_in_a_long_run(files, tmp_path):
+    """Two rounds are compared row by row, so scores must come in the order of the rows."""
+    more = {"schedule.cycles": 60, "schedule.eta": 0.5, "schedule.steps": 5}
+    one = together("codasca", files, tmp_path / "together", **more)
+    many = apart("codasca", Loopback(files, tmp_path / "sites"), tmp_path / "apart", **more)
+    assert many["best_round"] == one["best_round"]
+    assert many["test_auc"] == one["test_auc"]
+
+
 class Interrupts:
     """Ends a run after some rounds, as a crash would."""
 

@@ -37,6 +37,8 @@ class Scored(NamedTuple):
     """Their numbers in the part; None: all."""
     why: Mapping[int, str] = {}
     """Of clients whose own AUC is not to be shown, why not."""
+    paired: bool = True
+    """Whether a row is the same one for another model: of a histogram it is not."""
     bounds: tuple[float, float] | None = None
     """Between which the AUC of all rows lies, where not all scores are exact."""
 

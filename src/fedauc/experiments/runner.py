@@ -271,6 +271,7 @@ def _save(path: Path, state: RunState, selection: Selection | None, seconds: flo
         for name, candidate in (("peak", selection.peak), ("choice", selection.choice)):
             trees[name] = candidate.z
             extra[name] = [candidate.auc, candidate.round]
+        extra["paired"] = selection.scored.paired
         scored = {"scores": selection.scored.scores, "rows": selection.scored.rows}
         trees["scored"] = {n: torch.from_numpy(values) for n, values in scored.items() if values is not None}
     checkpoint.save_state(path, state, trees, extra)
@@ -285,7 +286,8 @@ def _selected(flat: Tree, extra: Mapping[str, Any], valid: Part) -> Selection | 
     rows = scored.get("rows")
     here = slice(None) if rows is None else rows
     client = None if valid.client is None else valid.client[here]
-    return Selection(peak, Scored(scored["scores"], valid.y[here], client, rows), choice)
+    found = Scored(scored["scores"], valid.y[here], client, rows, paired=extra["paired"])
+    return Selection(peak, found, choice)
 
 
 def _serving(params: Tree) -> int:

@@ -41,7 +41,11 @@ class Selection(NamedTuple):
         old, new = _common(self.scored, scored)
         if not 0 < new.y.sum() < len(new.y):  # nothing to compare
             return self
-        below, variance = metrics.delong_difference(old.scores, new.scores, new.y)
+        if old.paired and new.paired:
+            below, variance = metrics.delong_difference(old.scores, new.scores, new.y)
+        else:
+            before, after = (metrics.delong(each.scores, each.y) for each in (old, new))
+            below, variance = before[0] - after[0], before[1] + after[1]
         if math.isnan(variance) or below <= math.sqrt(variance):
             return self._replace(choice=now)
         return self

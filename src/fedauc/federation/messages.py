@@ -154,8 +154,8 @@ class Rate(Message):
 
 @dataclass(frozen=True)
 class Rated(Message):
-    """Site → coordinator: the scores of each class in no order that means anything, or their histograms.
-    Tensors: `negatives`, `positives`."""
+    """Site → coordinator: the scores of each class, in the order of the rows (two models are compared row by
+    row), or their histograms. Tensors: `negatives`, `positives`."""
 
     kind = "rated"
     part: str

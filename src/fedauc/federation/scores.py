@@ -124,7 +124,7 @@ class RemotePart(Part):
         scores = np.concatenate([np.empty(0, dtype=np.float32), *(each.scores for each in given.values())])
         found = Scored(scores, self.y[rows], self.client[rows], rows, why)
         exact = all(each.exact for each in given.values())
-        return found if exact else found._replace(bounds=self._bounds(found))
+        return found if exact else found._replace(paired=False, bounds=self._bounds(found))
 
     def _bounds(self, found: Scored) -> tuple[float, float] | None:
         """Between which the AUC of these rows lies, by the bins that their scores are in."""

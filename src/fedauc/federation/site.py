@@ -191,7 +191,7 @@ class Site:
                 bins = (message.bins, message.low, message.high)
                 sent = {name: torch.from_numpy(counted(each, *bins)) for name, each in by_class.items()}
             else:
-                sent = {name: torch.from_numpy(np.sort(each)) for name, each in by_class.items()}
+                sent = {name: torch.from_numpy(each) for name, each in by_class.items()}
         own = self.policy.own_auc
         return messages.Rated(sent, message.run, message.client, message.part, form, own)
 
