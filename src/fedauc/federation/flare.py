@@ -50,6 +50,8 @@ LOG = logging.getLogger(__name__)
 TOPIC = "fedauc"
 DATA, LIMITS = "FEDAUC_SITE_DATA", "FEDAUC_SITE_LIMITS"
 """Environment variables that name a site's table and its limits; they never leave the site."""
+MOST = 256
+"""Sites that are asked at the same time."""
 SLICE = 3.0
 """Seconds after which a site says that it is still working."""
 MARGIN = 5.0
@@ -65,11 +67,11 @@ class FlareLink:
 
     def __init__(self, fl_ctx: FLContext, abort: Signal) -> None:
         self.fl_ctx, self.abort = fl_ctx, abort
+        self.pool = ThreadPoolExecutor(MOST, "fedauc-link")
 
     def exchange(self, requests: Mapping[str, bytes], deadline: float) -> dict[str, bytes | Failure]:
-        with ThreadPoolExecutor(max(len(requests), 1)) as pool:
-            waiting = {name: pool.submit(self._one, name, r, deadline) for name, r in requests.items()}
-            return {name: answer.result() for name, answer in waiting.items()}
+        waiting = {name: self.pool.submit(self._one, name, r, deadline) for name, r in requests.items()}
+        return {name: answer.result() for name, answer in waiting.items()}
 
     def _one(self, site: str, request: bytes, deadline: float) -> bytes | Failure:
         end = time.monotonic() + deadline
