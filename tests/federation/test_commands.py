@@ -13,6 +13,8 @@ from fedauc.errors import InputError
 
 pytest.importorskip("nvflare", reason="nvflare is not installed: pip install 'fedauc[nvflare]'")
 
+from fedauc.federation import kits
+
 
 def run(*arguments) -> str:
     done = CliRunner().invoke(app, [str(argument) for argument in arguments])
@@ -83,3 +85,15 @@ def test_a_job_for_another_deployment(federation, tmp_path):
     assert meta["deploy_map"] == {"app": ["server", "always-there"]}
     server = json.loads((tmp_path / "fedauc/app/config/config_fed_server.json").read_text())
     assert server["workflows"][0]["args"]["out"] == "/srv/run"
+
+
+def test_a_site_that_is_added_has_a_kit_of_the_same_federation(tmp_path):
+    folder = tmp_path / "small"
+    run("federation", "init", folder, "--site", "a", "--label", "y", "--positive", "1")
+    run("federation", "add", "b", folder)
+    run("federation", "kit", "b", folder, "--out", tmp_path / "b.zip")
+    kit, made = kits.unpacked(tmp_path / "b.zip"), kits.Kits(folder / "kits", "localhost")
+    assert kit.name == "b"
+    assert (kit / "startup/rootCA.pem").read_bytes() == (made.site("a") / "startup/rootCA.pem").read_bytes()
+    with pytest.raises(InputError, match="is a site of this federation already"):
+        run("federation", "add", "b", folder)

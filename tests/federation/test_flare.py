@@ -175,19 +175,6 @@ def test_slow_and_revoked_sites_strangers_and_a_full_disk(federation, tmp_path):
     assert not [p for p in federation.processes() if "server_train" in " ".join(p.cmdline())]
 
 
-def test_a_site_that_is_added_has_a_kit_of_the_same_federation(tmp_path):
-    folder = tmp_path / "small"
-    call("federation", "init", folder, "--site", "a", "--label", "y", "--positive", "1")
-    call("federation", "add", "b", folder)
-    call("federation", "kit", "b", folder, "--out", tmp_path / "b.zip")
-    kit = kits.unpacked(tmp_path / "b.zip")
-    assert kit.name == "b"
-    made = kits.Kits(folder / "kits", "localhost")
-    assert (kit / "startup/rootCA.pem").read_bytes() == (made.site("a") / "startup/rootCA.pem").read_bytes()
-    with pytest.raises(RuntimeError, match="is a site of this federation already"):
-        call("federation", "add", "b", folder)
-
-
 def test_a_kit_holds_what_its_owner_needs_and_is_closed_to_others(tmp_path):
     made = kits.provision(tmp_path / "kits", "localhost", 8002, 8003, ["a", "b"])
     assert (tmp_path / "kits").stat().st_mode & 0o077 == 0
