@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
@@ -17,7 +18,7 @@ from fedauc.experiments import runner
 from fedauc.experiments.config import Config
 from fedauc.federation.attendance import Attendance
 from fedauc.federation.coordinator import prepared
-from fedauc.federation.messages import Refused
+from fedauc.federation.messages import Refused, Task
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +95,37 @@ def test_coordinator_and_sites_that_were_restarted_end_with_the_same_model(metho
         apart(method, link, tmp_path / "disturbed", watch=Interrupts(5))
     link.restart()
     apart(method, link, tmp_path / "disturbed", resume=True)
+    models = [read_tensors(tmp_path / n / "model.safetensors")[0] for n in ("undisturbed", "disturbed")]
+    assert all(torch.equal(value, models[1][name]) for name, value in models[0].items())
+
+
+class Breaks(Loopback):
+    """The coordinator's process dies when sites have trained in a round, before it is committed."""
+
+    def __init__(self, round: int, *rest) -> None:
+        super().__init__(*rest)
+        self.round = round
+
+    def exchange(self, requests, deadline):
+        found = super().exchange(requests, deadline)
+        with suppress(Refused):
+            if Task.unpacked(next(iter(requests.values()))).round == self.round:
+                self.round = -1
+                raise KeyboardInterrupt
+        return found
+
+
+def test_sites_still_know_what_an_older_checkpoint_needs(files, tmp_path):
+    """The newest checkpoint is damaged, and the one before it names an older round of what sites keep."""
+    more = {"participation.groups": 1, "schedule.cycles": 6}
+    apart("codasca", Loopback(files, tmp_path / "a"), tmp_path / "undisturbed", **more)
+    link = Breaks(4, files, tmp_path / "b")
+    with pytest.raises(KeyboardInterrupt):
+        apart("codasca", link, tmp_path / "disturbed", **more)
+    newest = tmp_path / "disturbed" / "checkpoint.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-1])
+    link.restart()
+    apart("codasca", link, tmp_path / "disturbed", resume=True, **more)
     models = [read_tensors(tmp_path / n / "model.safetensors")[0] for n in ("undisturbed", "disturbed")]
     assert all(torch.equal(value, models[1][name]) for name, value in models[0].items())
 

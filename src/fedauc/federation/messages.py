@@ -189,7 +189,8 @@ class Task(Message):
     accepted: int
     """The last round of which the coordinator has taken in what this site sent; -1: none."""
     saved: int
-    """The same in the coordinator's last checkpoint: what the site kept before that is not needed again."""
+    """The same in the checkpoint before the coordinator's last one, which may have to do: what the site kept
+    before that is not needed again."""
     key: str
     """The same for a task that is delivered twice, and for no other."""
 

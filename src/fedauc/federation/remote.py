@@ -61,8 +61,10 @@ class Remote:
     """Norm of what a client sends, in norms of the iterate (but at least 1)."""
     journal: Callable[[dict[str, Any]], None] = field(default=lambda line: None, compare=False)
     """Is told of every exchange: who took part, and who was missed."""
+    newest: dict[int, int] = field(default_factory=dict, compare=False)
+    """By client, the last accepted round in the last checkpoint."""
     saved: dict[int, int] = field(default_factory=dict, compare=False)
-    """By client, the last accepted round in the checkpoint."""
+    """The same in the checkpoint before it, which is used where the last one is damaged."""
     likes: dict[Any, Tree] = field(default_factory=dict, compare=False, repr=False)
 
     def bind(self, expected: int) -> Remote:
@@ -75,7 +77,8 @@ class Remote:
 
     def committed(self, memory: Store) -> None:
         """A checkpoint with this memory is on the disk."""
-        self.saved.update({client: int(kept[ACCEPTED]) for client, kept in memory.items()})
+        self.saved.update(self.newest)
+        self.newest.update({client: int(kept[ACCEPTED]) for client, kept in memory.items()})
 
     def exchange(self, what: Exchange) -> Carried:
         """One exchange: wait for the sites, send tasks, check and fold the answers."""
