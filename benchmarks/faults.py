@@ -21,7 +21,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import torch
 
 from benchmarks.federation import tables
@@ -71,10 +70,7 @@ class Setting:
         """The supervisor and all that it has started; somebody resumes."""
         supervisor = self.federation.supervisor
         assert supervisor is not None
-        family = psutil.Process(supervisor.pid).children(recursive=True)
-        for process in (psutil.Process(supervisor.pid), *family):
-            process.kill()
-        supervisor.wait()
+        supervisor.end(patience=0)
         self.federation.start("resume")
 
     def freeze(self) -> None:

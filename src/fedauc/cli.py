@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from fedauc.cli_federation import federation, site
+from fedauc.consoles import err_console, out_console
 from fedauc.errors import InputError, Lost, nearest
 from fedauc.version import installed
 
@@ -28,8 +28,6 @@ app.add_typer(federation, name="federation")
 app.add_typer(site, name="site")
 TOGETHER = "WORLD_SIZE" in os.environ and "RANK" in os.environ
 """Whether `torchrun` has started this process, and others beside it."""
-out_console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 200)
-err_console = Console(stderr=True, soft_wrap=True)
 
 Data = Annotated[
     list[str] | None,

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import time
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from fedauc.consoles import err_console, out_console
 from fedauc.errors import InputError
 
 if TYPE_CHECKING:
-    from fedauc.federation.supervisor import Folder
+    from fedauc.federation.folder import Folder
+    from fedauc.federation.plan import Plan
 
 federation = typer.Typer(no_args_is_help=True, help="Run a federation of organisations (the coordinator).")
 site = typer.Typer(no_args_is_help=True, help="Take part in a federation (a hospital, a bank).")
-out_console = Console(soft_wrap=True)
-err_console = Console(stderr=True, soft_wrap=True)
 
 Where = Annotated[Path, typer.Argument(help="The federation's folder [this one].", show_default=False)]
 Kit = Annotated[Path, typer.Argument(help="The kit that the coordinator has sent: NAME.zip, or its folder.")]
@@ -35,9 +31,13 @@ def _say(text: str) -> None:
     err_console.print(f"{stamp} {text}", highlight=False, markup=False)
 
 
+def _print(text: str) -> None:
+    out_console.print(text, highlight=False, markup=False)
+
+
 def _folder(path: Path) -> Folder:
     _installed()
-    from fedauc.federation.supervisor import Folder
+    from fedauc.federation.folder import Folder
 
     return Folder(path)
 
@@ -73,27 +73,20 @@ def init(
     """Begin a federation: federation.toml, and a kit with a certificate for every site."""
     _installed()
     from fedauc.experiments.config import parse_settings
-    from fedauc.federation import kits, plan
+    from fedauc.federation import plan
+    from fedauc.federation.folder import Folder
     from fedauc.federation.joining import examine
-    from fedauc.federation.supervisor import KITS
 
-    if (folder / plan.FILE).exists():
-        raise InputError(f"{folder} already holds a federation.")
     address = plan.Address(folder.resolve().name, host, port, admin_port)
     given = parse_settings(settings or [])
     experiment = plan.Experiment(label, positive, method, model, tuple(drop or ()), seed, given)
     first = plan.Plan(address, experiment, {name: plan.Organisation() for name in sites})
     columns = {n: kind for n, kind, _ in examine(first, like).columns} if like is not None else {}
-    kits.provision(folder / KITS, host, port, admin_port, sites)
-    folder.chmod(0o700)
-    (folder / plan.FILE).write_text(plan.written(address, experiment, sites, columns))
-    plan.Plan.read(folder)
-    out_console.print(
+    Folder.new(folder, address, experiment, sites, columns)
+    _print(
         f"{folder / plan.FILE}: look it over, and say which sites train together and when.\n"
         f"Then `fedauc federation kit {sorted(sites)[0]} {folder}` (and so on) packs what each site gets,\n"
-        f"and `fedauc federation start {folder}` runs the server and the training.",
-        highlight=False,
-        markup=False,
+        f"and `fedauc federation start {folder}` runs the server and the training."
     )
 
 
@@ -104,18 +97,8 @@ def kit(
     out: Annotated[Path | None, typer.Option(help="File to write [NAME.zip].")] = None,
 ) -> None:
     """Pack a site's kit into one file. It holds the site's private key: send it to that site alone."""
-    from fedauc.federation import kits
-    from fedauc.federation.joining import described
-
-    here = _folder(folder)
-    if name not in here.plan.sites:
-        raise InputError(f"{name} is no site of this federation: {', '.join(here.plan.names)}.")
-    path = kits.packed(here.kits.site(name), described(name, here.plan), out or Path(f"{name}.zip"))
-    out_console.print(
-        f"{path} holds {name}'s private key: send it to {name} alone, by a way that nobody else can read.",
-        highlight=False,
-        markup=False,
-    )
+    path = _folder(folder).pack(name, out or Path(f"{name}.zip"))
+    _print(f"{path} holds {name}'s private key: send it to {name} alone, by a way that nobody else can read.")
 
 
 @federation.command()
@@ -137,13 +120,11 @@ def resume(folder: Where = Path()) -> None:
     _supervised(here, here.begun())
 
 
-def _supervised(here: Folder, plan: Any) -> None:
-    from fedauc.federation.supervisor import RUNNING, Supervisor
+def _supervised(here: Folder, plan: Plan) -> None:
+    from fedauc.federation.supervisor import Supervisor
 
-    state = here.status()["state"]
-    if state in RUNNING:
-        raise InputError(f"{here.path} is being run already: `fedauc federation status` says how it goes.")
     here.begin(plan)
+    _ending(here)
     address = plan.federation
     _say(f"server on {address.host}, port {address.port}; waiting for {len(plan.sites)} sites")
     result = Supervisor(here, plan, _say).run()
@@ -151,31 +132,28 @@ def _supervised(here: Folder, plan: Any) -> None:
         _say(f"stopped; `fedauc federation resume {here.path}` goes on")
         return
     low, high = result["test_auc_ci"]
-    out_console.print(
+    _print(
         f"test AUC {result['test_auc']:.4f} (95 % {low:.4f} to {high:.4f}), validation AUC"
-        f" {result['valid_auc']:.4f} at round {result['best_round']} of {result['rounds']}",
-        highlight=False,
+        f" {result['valid_auc']:.4f} at round {result['best_round']} of {result['rounds']}"
     )
-    out_console.print(f"report: {here.run / 'report.html'}", highlight=False, markup=False)
+    _print(f"report: {here.run / 'report.html'}")
+
+
+def _ending(here: Folder) -> None:
+    """Say whose certificates end soon."""
+    for name, end in here.ending(datetime.now(UTC)).items():
+        own = name == here.plan.federation.host
+        what = f"fedauc federation renew{'' if own else f' --site {name}'} {here.path}"
+        err_console.print(
+            f"note: the certificate of {name} ends on {end:%d %B %Y}: `{what}`", highlight=False, markup=False
+        )
 
 
 @federation.command()
 def stop(folder: Where = Path()) -> None:
     """Stop the server and the training; nothing that was committed is lost."""
-    _installed()
-    from fedauc.federation.supervisor import RUNNING
-
-    here = _folder(folder)
-    known = here.status()
-    if known["state"] not in RUNNING:
-        raise InputError(f"{folder} is not being run ({known['state']}).")
-    os.kill(known["pid"], signal.SIGTERM)
-    end = time.monotonic() + 60
-    while here.status()["state"] in RUNNING:
-        if time.monotonic() > end:
-            raise InputError(f"The supervisor (process {known['pid']}) does not end.")
-        time.sleep(0.2)
-    out_console.print(f"stopped; `fedauc federation resume {folder}` goes on.", highlight=False, markup=False)
+    _folder(folder).stop()
+    _print(f"stopped; `fedauc federation resume {folder}` goes on.")
 
 
 @federation.command()
@@ -186,7 +164,8 @@ def status(
     """Who is online, the active group, round, AUC, bytes and faults."""
     from fedauc.federation.state import now
 
-    found = now(_folder(folder))
+    here = _folder(folder)
+    found = now(here)
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -196,52 +175,50 @@ def status(
     lines.append(f"validation AUC {auc}; {found['up']} up, {found['down']} down")
     lines.append(f"restarts {found['restarts']}, faults {found['faults']}")
     for line in lines:
-        out_console.print(line, highlight=False, markup=False)
+        _print(line)
     table = Table("site", "online", "took part", "missed", "last missed because", box=None)
     for row in found["sites"]:
         online = "revoked" if row["revoked"] else "yes" if row["online"] else "no"
         table.add_row(row["site"], online, str(row["took_part"]), str(row["missed"]), row["why"] or "")
     out_console.print(table)
+    _ending(here)
 
 
 @federation.command()
 def add(name: Annotated[str, typer.Argument(help="The new site.")], folder: Where = Path()) -> None:
     """Add an organisation. It takes part in the next run; one that has begun goes on without it."""
-    from fedauc.federation import kits, plan
-    from fedauc.federation.supervisor import KITS
+    from fedauc.federation.plan import FILE
 
-    here = _folder(folder)
-    if name in here.plan.sites:
-        raise InputError(f"{name} is a site of this federation already.")
-    address = here.plan.federation
-    every = [*here.plan.sites, name]
-    kits.provision(folder / KITS, address.host, address.port, address.admin_port, every)
-    group = "" if not any(s.group for s in here.plan.sites.values()) else 'group = "group-1"\n'
-    path = folder / plan.FILE
-    path.write_text(f"{path.read_text().rstrip()}\n\n[sites.{name}]\n{group}")
-    plan.Plan.read(folder)
-    out_console.print(
-        f"{path}: say in which group {name} trains, and when; then `fedauc federation kit {name} {folder}`.",
-        highlight=False,
-        markup=False,
+    _folder(folder).add(name)
+    path = folder / FILE
+    _print(
+        f"{path}: say in which group {name} trains, and when; then `fedauc federation kit {name} {folder}`."
     )
 
 
 @federation.command()
 def revoke(name: Annotated[str, typer.Argument(help="The site.")], folder: Where = Path()) -> None:
     """Refuse an organisation from now on; a run that has begun goes on without it."""
-    _installed()
+    _folder(folder).revoke(name)
+    _print(f"{name} is refused from now on.")
+
+
+@federation.command()
+def renew(
+    folder: Where = Path(),
+    sites: Annotated[
+        list[str] | None, typer.Option("--site", help="Renew a site's instead (repeat).", show_default=False)
+    ] = None,
+) -> None:
+    """Renew the coordinator's certificates, or those of sites, which then get a new kit."""
     from fedauc.federation import kits
-    from fedauc.federation.supervisor import RUNNING
 
     here = _folder(folder)
-    if name not in here.plan.sites:
-        raise InputError(f"{name} is no site of this federation: {', '.join(here.plan.names)}.")
-    kits.revoke(here.kits, name)
-    known = here.status()
-    if known["state"] in RUNNING:
-        os.kill(known["pid"], signal.SIGHUP)  # the server starts anew and refuses the site
-    out_console.print(f"{name} is refused from now on.", highlight=False, markup=False)
+    here.renew(sites or [])
+    ends = kits.ends(here.kits.site(sites[0]) if sites else here.kits.server)
+    _print(f"The new certificates are valid until {ends:%d %B %Y}.")
+    for name in sites or []:
+        _print(f"`fedauc federation kit {name} {folder}` packs what {name} gets.")
 
 
 @federation.command()
@@ -256,7 +233,7 @@ def job(
 
     here = _folder(folder)
     path = write_job(out, "fedauc", here.plan, runs, attendant=client)
-    out_console.print(f"{path}: submit it with your own tools.", highlight=False, markup=False)
+    _print(f"{path}: submit it with your own tools.")
 
 
 @site.command()
@@ -268,28 +245,30 @@ def check(kit: Kit, data: SiteData) -> None:
 
 def _checked(kit: Path, data: Path) -> bool:
     from fedauc.federation import kits
-    from fedauc.federation.joining import about, examine
+    from fedauc.federation.joining import examine
 
-    name, plan = about(kits.unpacked(kit))
+    folder = kits.unpacked(kit)
+    name, plan = kits.about(folder)
     found = examine(plan, data)
     share = 100 * found.positives / found.rows
-    out_console.print(
+    _print(
         f"{name} in the federation {plan.federation.name!r}: {found.rows} rows, {found.positives} positive"
-        f" ({share:.2f} %), {len(found.columns)} columns",
-        highlight=False,
-        markup=False,
+        f" ({share:.2f} %), {len(found.columns)} columns"
     )
     table = Table("column", "holds", "missing", box=None)
     for column, kind, missing in found.columns:
         table.add_row(column, f"{kind}s", f"{100 * missing:.1f} %")
     out_console.print(table)
-    for note in found.notes:
+    notes = list(found.notes)
+    if (end := kits.ends(folder)) - datetime.now(UTC) < kits.SOON:
+        notes.append(f"This kit's certificate ends on {end:%d %B %Y}: ask the coordinator for a new one.")
+    for note in notes:
         err_console.print(f"note: {note}", highlight=False, markup=False)
     for problem in found.problems:
         err_console.print(f"fedauc: {problem}", style="bold red", highlight=False, markup=False)
     if not found.problems:
         wanted = "as the federation wants it" if plan.columns else "the federation asks for no columns"
-        out_console.print(f"The table can take part ({wanted}).", highlight=False, markup=False)
+        _print(f"The table can take part ({wanted}).")
     return not found.problems
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from datetime import UTC, datetime, timedelta
 
 import pandas as pd
 import pytest
@@ -13,7 +15,11 @@ from fedauc.errors import InputError
 
 pytest.importorskip("nvflare", reason="nvflare is not installed: pip install 'fedauc[nvflare]'")
 
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
 from fedauc.federation import kits
+from fedauc.federation.folder import Folder
 
 
 def run(*arguments) -> str:
@@ -67,6 +73,25 @@ def test_what_is_not_running_says_so(federation):
         run("federation", "resume", federation)
 
 
+@pytest.mark.parametrize(
+    ("changed", "rounds", "group"),
+    [
+        ({"groups = ": 'groups = "dealt" #'}, 3, ["hospital-1", "hospital-2"]),
+        ({"groups = ": 'groups = "dealt" #', "cycles =": "groups = 2\ncycles ="}, 6, ["hospital-2"]),
+        ({'"group-2"': '"group-1"'}, 3, ["hospital-1", "hospital-2"]),
+    ],
+)
+def test_status_counts_the_rounds_that_will_be(changed, rounds, group, federation, tmp_path):
+    folder = shutil.copytree(federation, tmp_path / "copy")
+    text = (folder / "federation.toml").read_text()
+    for old, new in changed.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    (folder / "federation.toml").write_text(text)
+    found = json.loads(run("federation", "status", folder, "--json"))
+    assert (found["rounds"], found["group"]) == (rounds, group)
+
+
 @pytest.mark.parametrize("command", ["kit", "revoke"])
 def test_an_unknown_site_is_named(federation, command):
     with pytest.raises(InputError, match="hospital-3 is no site of this federation: hospital-1, hospital-2"):
@@ -97,3 +122,41 @@ def test_a_site_that_is_added_has_a_kit_of_the_same_federation(tmp_path):
     assert (kit / "startup/rootCA.pem").read_bytes() == (made.site("a") / "startup/rootCA.pem").read_bytes()
     with pytest.raises(InputError, match="is a site of this federation already"):
         run("federation", "add", "b", folder)
+
+
+def test_renewed_certificates_are_of_the_same_federation(federation, tmp_path):
+    folder = Folder(federation)
+    kit = kits.unpacked(folder.pack("hospital-1", tmp_path / "hospital-1.zip"))
+    (kit / "fedauc").mkdir()
+    (kit / "fedauc" / "memory").write_text("what the site keeps")
+    before, plan = kits.ends(kit), folder.kits.server.parent
+    others = (folder.kits.site("hospital-2") / kits.CERTIFICATE).read_bytes()
+    assert "valid until" in run("federation", "renew", federation, "--site", "hospital-1")
+    assert kits.unpacked(folder.pack("hospital-1", tmp_path / "hospital-1.zip")) == kit
+    assert kits.ends(kit) > before
+    assert (kit / "fedauc" / "memory").read_text() == "what the site keeps"
+    assert (folder.kits.site("hospital-2") / kits.CERTIFICATE).read_bytes() == others
+    server = (folder.kits.server / "startup" / "server.crt").read_bytes()
+    run("federation", "renew", federation)
+    assert (folder.kits.server / "startup" / "server.crt").read_bytes() != server
+    assert sorted(plan.parent.glob("prod_*")) == [plan]
+    root = x509.load_pem_x509_certificate((kit / kits.ROOT).read_bytes())
+    for path in [kit / kits.CERTIFICATE, *plan.glob("*/startup/*.crt")]:
+        x509.load_pem_x509_certificate(path.read_bytes()).verify_directly_issued_by(root)
+        key = load_pem_private_key(path.with_suffix(".key").read_bytes(), None)
+        public = x509.load_pem_x509_certificate(path.read_bytes()).public_key()
+        assert key.public_key().public_numbers() == public.public_numbers()
+
+
+def test_everybody_is_told_before_a_certificate_ends(federation, tmp_path, monkeypatch):
+    folder = Folder(federation)
+    assert folder.ending(datetime.now(UTC)) == {}
+    later = kits.ends(folder.kits.server) - timedelta(days=20)
+    assert list(folder.ending(later)) == ["localhost", "hospital-1", "hospital-2"]
+    monkeypatch.setattr(kits, "SOON", timedelta(days=400))
+    said = run("federation", "status", federation)
+    assert f"`fedauc federation renew {federation}`" in said.replace("\n", "")
+    assert f"`fedauc federation renew --site hospital-2 {federation}`" in said.replace("\n", "")
+    kit = folder.pack("hospital-1", tmp_path / "hospital-1.zip")
+    said = run("site", "check", kit, "--data", federation.parent / "table.csv")
+    assert "ask the coordinator for a new one" in said

@@ -66,7 +66,7 @@ def test_killed_at_every_place_it_ends_with_the_model_of_one_process(federation,
     assert federation.until_round(federation.round + 3) < 60
     federation.kill(federation.server())
     assert federation.until_round(federation.round + 3) < 60
-    federation.supervisor.terminate()
+    federation.stop()
     assert federation.wait() == 0
     assert federation.status()["state"] == "stopped"
     federation.start("resume")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ import pytest
 
 from fedauc.errors import InputError
 from fedauc.federation import kits
-from fedauc.federation.joining import FEW, _compared, about, described, examine
+from fedauc.federation.joining import FEW, _compared, examine
 from fedauc.federation.plan import Plan
 
 COLUMNS = {"age": "number", "cost": "number", "ward": "text"}
@@ -141,7 +142,7 @@ def made(tmp_path_factory) -> kits.Kits:
 @pytest.fixture
 def kit(made, tmp_path) -> Path:
     """Basel's kit as a file."""
-    return kits.packed(made.site("basel"), described("basel", plan()), tmp_path / "basel.zip")
+    return kits.packed(made.site("basel"), plan(), tmp_path / "basel.zip")
 
 
 class TestKits:
@@ -150,12 +151,13 @@ class TestKits:
         folder = kits.unpacked(kit)
         assert folder == kit.parent / "basel"
         found = contents(folder)
-        assert json.loads(found.pop("federation.json")) == described("basel", plan())
+        assert found.pop(kits.UNPACKED).decode() == hashlib.sha256(kit.read_bytes()).hexdigest()
+        assert json.loads(found.pop("federation.json")) == {"site": "basel", "plan": plan().as_dict()}
         original = contents(made.site("basel"))
         assert found == {
             name: data for name, data in original.items() if name.startswith(("startup", "local"))
         }
-        assert about(folder) == ("basel", plan())
+        assert kits.about(folder) == ("basel", plan())
 
     def test_only_its_owner_can_read_what_was_unpacked(self, kit):
         before = os.umask(0)
@@ -175,7 +177,7 @@ class TestKits:
 
     def test_packing_again_replaces_the_file_and_not_its_mode(self, made, kit):
         kit.chmod(0o644)
-        kits.packed(made.site("basel"), {}, kit)
+        kits.packed(made.site("basel"), plan(), kit)
         assert mode(kit) == 0o600
 
     def test_it_holds_its_own_key_and_no_other(self, made, kit):
@@ -233,9 +235,9 @@ class TestKits:
             made.site("nobody")
 
 
-@pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "a/b", "zürich", ".x", "x\n"])
+@pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "a/b", "zürich", "a.b", ".x", "x\n"])
 def test_names_that_cannot_be_certified_are_refused(name, tmp_path):
-    with pytest.raises(InputError, match="cannot be the name of a site"):
+    with pytest.raises(InputError, match="cannot be a site.s name"):
         kits.provision(tmp_path / "kits", "localhost", 8002, 8003, ["basel", name])
     assert not (tmp_path / "kits").exists()
 
@@ -301,7 +303,7 @@ class TestNoKit:
         if text is not None:
             (tmp_path / kits.ABOUT).write_text(text)
         with pytest.raises(InputError, match=r"is no kit of a site: federation\.json cannot be read"):
-            about(tmp_path)
+            kits.about(tmp_path)
 
 
 def test_a_damaged_zip_leaves_nothing_behind(kit):
@@ -313,9 +315,8 @@ def test_a_damaged_zip_leaves_nothing_behind(kit):
         except InputError:
             assert not (kit.parent / "basel").exists()
         else:  # the damage is where nothing is read
-            assert len([path for path in found.rglob("*") if path.is_file()]) == len(
-                zipfile.ZipFile(kit).namelist()
-            )
+            files = [path for path in found.rglob("*") if path.is_file() and path.name != kits.UNPACKED]
+            assert len(files) == len(zipfile.ZipFile(kit).namelist())
             shutil.rmtree(found)
     assert sorted(path.name for path in kit.parent.iterdir()) == ["basel.zip"]
 
@@ -323,6 +324,19 @@ def test_a_damaged_zip_leaves_nothing_behind(kit):
 def test_another_kit_is_not_taken_for_the_one_that_is_there(kit):
     folder = kits.unpacked(kit)
     assert kits.unpacked(kit) == folder
-    (folder / "startup/client.crt").write_text("of another federation")
-    with pytest.raises(InputError, match="holds another kit"):
+    (folder / "startup/rootCA.pem").write_text("of another federation")
+    with pytest.raises(InputError, match="holds a kit of another federation"):
         kits.unpacked(kit)
+
+
+def test_a_later_kit_of_the_same_federation_replaces_the_first(made, kit):
+    folder = kits.unpacked(kit)
+    (folder / "site.log").write_text("kept")
+    (folder / "startup" / "start.sh").write_text("changed here")
+    assert kits.unpacked(kit) == folder
+    assert (folder / "startup" / "start.sh").read_text() == "changed here"
+    kits.packed(made.site("basel"), plan({"age": "any"}), kit)
+    assert kits.unpacked(kit) == folder
+    assert kits.about(folder) == ("basel", plan({"age": "any"}))
+    assert (folder / "startup" / "start.sh").read_text() != "changed here"
+    assert (folder / "site.log").read_text() == "kept"

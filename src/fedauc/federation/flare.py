@@ -10,6 +10,7 @@ outcome: FLARE does not tell who waits for an answer that a site has gone.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -40,7 +41,8 @@ from fedauc.errors import InputError
 from fedauc.experiments import runner
 from fedauc.federation import coordinator
 from fedauc.federation.attendance import Attendance, Clock, Failure
-from fedauc.federation.kits import ABOUT, ATTENDANT, COORDINATOR, IDLE
+from fedauc.federation.folder import JOURNAL, STOPPED
+from fedauc.federation.kits import ABOUT, ATTENDANT, COORDINATOR, IDLE, about
 from fedauc.federation.messages import Refused
 from fedauc.federation.plan import Plan
 from fedauc.federation.policy import Policy
@@ -59,7 +61,6 @@ MARGIN = 5.0
 RATE = 4e6
 """Bytes a second that a large message is expected to make."""
 TIMEOUT = "not reached (timeout)"
-JOURNAL, STOPPED = "participation.jsonl", "stopped.json"
 
 
 class FlareLink:
@@ -118,6 +119,18 @@ class FlareLink:
         return reply.payload
 
 
+def settled() -> None:
+    """Let Python look for garbage among what is made from now on, and not among what is loaded.
+
+    Every message of FLARE leaves a cycle of objects behind that holds a buffer of 1 MB. Python frees cycles
+    that have grown old only when there are a quarter more old objects than at the last time, which is seldom
+    with the half million that PyTorch brings.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.collect()  # (and count what is left)
+
+
 class JobClock(Clock):
     """Waits until the job is told to end."""
 
@@ -157,6 +170,7 @@ class Coordinator(Controller):
 
 def carry_out(plan: Plan, out: Path, gone: frozenset[str], fl_ctx: FLContext, abort: Signal) -> None:
     """Prepare, train, test and report; goes on where an earlier job has ended."""
+    settled()
     rounds = plan.rounds
     link, clock = FlareLink(fl_ctx, abort), JobClock(abort)
     waits = (rounds.deadline, rounds.grace, rounds.patience)
@@ -203,9 +217,9 @@ class Idle(Executor):
 
 def _agreed(kit: Path) -> dict[str, Any]:
     """The data settings in a kit of ours; a client that was provisioned otherwise has none."""
-    if not (path := kit / ABOUT).exists():
+    if not (kit / ABOUT).exists():
         return {}
-    experiment = Plan.from_dict(json.loads(path.read_text())["plan"], str(path)).experiment
+    experiment = about(kit)[1].experiment
     return {name: getattr(experiment, name) for name in ("label", "positive", "drop")}
 
 
@@ -227,6 +241,7 @@ class Member(FLComponent):
             agreed = _agreed(Path(engine.args.workspace))
             self.site = Site(fl_ctx.get_identity_name(), reading(os.environ[DATA]), folder, policy, agreed)
             engine.register_aux_message_handler(TOPIC, self.answer)
+            settled()
 
     def answer(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
         """What came of a request, why it was refused, or that it is being worked on."""

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from fedauc.data.statistics import propose_schema
-from fedauc.data.table import read_table
-from fedauc.errors import InputError
-from fedauc.federation import kits
+from fedauc.federation import kits, processes
 from fedauc.federation.plan import Plan
+from fedauc.federation.site import reading
 
 LONGEST = 30.0
 """Seconds at most before a site that has gone is started again."""
@@ -41,26 +38,10 @@ class Examined:
     notes: list[str] = field(default_factory=list)
 
 
-def about(kit: Path) -> tuple[str, Plan]:
-    """The site's name, and the plan that its kit came with."""
-    path = kit / kits.ABOUT
-    try:
-        known = json.loads(path.read_text())
-        return known["site"], Plan.from_dict(known["plan"], str(path))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{kit} is no kit of a site: {path.name} cannot be read.") from error
-
-
 def examine(plan: Plan, data: Path) -> Examined:
     """Hold a table against the federation's plan; nothing is sent."""
     experiment = plan.experiment
-    table = read_table(
-        data,
-        label=experiment.label,
-        positive=experiment.positive,
-        drop=experiment.drop,
-        lone_class=True,
-    )
+    table = reading(data)(plan.config.data)
     assert isinstance(table.features, pd.DataFrame)
     kinds = {name: KINDS[kind] for name, kind in propose_schema(table.features).items()}
     missing = table.features.isna().mean()
@@ -92,37 +73,26 @@ def _compared(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
 def join(kit: Path, data: Path, limits: Path | None, say: Callable[[str], None]) -> None:
     """Stay connected until told to end; a client that ends is started again."""
     from fedauc.federation.flare import DATA, LIMITS
-    from fedauc.federation.supervisor import Child
 
     environment = {DATA: str(data.absolute())} | ({LIMITS: str(limits.absolute())} if limits else {})
-    child = Child("site", kits.site_command(kit), kit.absolute() / "site.log", environment)
-    stopping = False
-
-    def stop(*_: object) -> None:
-        nonlocal stopping
-        stopping = True
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    child = processes.Child("site", kits.site_command(kit), kit.absolute() / "site.log", environment)
+    stopping = processes.told(signal.SIGTERM, signal.SIGINT)
     pause = 1.0
     try:
-        while not stopping:
+        while not stopping.is_set():
             began, connected = time.monotonic(), False
             seen = child.log.stat().st_size if child.log.exists() else 0
             child.start()
-            while child.alive and not stopping:
-                time.sleep(0.2)
+            while child.alive and not stopping.wait(0.2):
                 if not connected and CONNECTED in _since(child.log, seen):
                     connected = True
                     say("connected; trains when the coordinator asks")
-            if stopping:
+            if stopping.is_set():
                 return
             child.end()
             pause = 1.0 if time.monotonic() - began > STEADY else min(2 * pause, LONGEST)
             say(f"not connected ({_reason(_since(child.log, seen))}); trying again in {pause:.0f} s")
-            end = time.monotonic() + pause
-            while time.monotonic() < end and not stopping:
-                time.sleep(0.1)
+            stopping.wait(pause)
     finally:
         child.end()
 
@@ -138,8 +108,3 @@ def _reason(said: str) -> str:
     """The last line of a log that tells of an error."""
     lines = [line.strip() for line in said.splitlines() if "rror" in line or "failed" in line.lower()]
     return lines[-1][-200:] if lines else "its process has ended"
-
-
-def described(name: str, plan: Plan) -> dict[str, Any]:
-    """What goes into a site's kit."""
-    return {"site": name, "plan": plan.as_dict()}

@@ -9,9 +9,11 @@ log to the server).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +29,15 @@ import yaml
 
 from fedauc.core import checkpoint
 from fedauc.errors import InputError
+from fedauc.federation.plan import Plan
 
 PROJECT = "fedauc"
 ADMIN = "coordinator@fedauc.org"
 VALID_DAYS = 3650
-"""Of the root certificate, by which further sites are added; those of server and sites end after 360 days."""
+"""Of the root certificate, by which further sites are added; FLARE ends those of server and sites after 360
+days, and `renew` makes new ones."""
+SOON = timedelta(days=30)
+"""Before the end of a certificate: whoever can renew it is told."""
 COORDINATOR, MEMBER, IDLE = (f"fedauc.federation.flare.{name}" for name in ("Coordinator", "Member", "Idle"))
 ATTENDANT = "attendant"
 """A client beside the server that has nothing to do: FLARE schedules no job without one."""
@@ -47,7 +54,9 @@ RIGHTS = {
 """Of the coordinator's administrator, the only one there is: no commands, no code."""
 REVOKED = "disabled_clients.json"
 """In the server's kit, as FLARE reads it."""
-CERTIFICATE = "startup/client.crt"
+CERTIFICATE, ROOT = "startup/client.crt", "startup/rootCA.pem"
+UNPACKED = "unpacked.sha256"
+"""In an unpacked kit: from which file."""
 ABOUT = "federation.json"
 """In a site's kit: what the site must know of the federation."""
 LOGGING = "nvflare.app_common.logging."
@@ -87,11 +96,11 @@ class Kits:
 
 def provision(folder: Path, host: str, port: int, admin_port: int, sites: Sequence[str]) -> Kits:
     """Make the kits of a federation; in a folder that has some already, those of further sites."""
-    for name in (*sites, host):
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*", name):
-            raise InputError(
-                f"{name!r} cannot be the name of a site or a server: letters, digits, dots and hyphens only."
-            )
+    for name in sites:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+            raise InputError(f"{name!r} cannot be a site's name: letters, digits, hyphens and _ only.")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*", host):
+        raise InputError(f"{host!r} cannot be a server's name: letters, digits, dots and hyphens only.")
     if len({*sites, host, ATTENDANT}) < len(sites) + 2:
         raise InputError(f"Every site, and the server, needs a name of its own (and {ATTENDANT!r} is taken).")
     folder = folder.absolute()
@@ -101,31 +110,61 @@ def provision(folder: Path, host: str, port: int, admin_port: int, sites: Sequen
     before = {kit.name for made in kits.made for kit in made.iterdir()}
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)  # the root certificate's key is in here
-    project = folder / "project.yml"
-    project.write_text(yaml.safe_dump(_project(host, port, admin_port, sites)))
+    _provisioned(folder, _project(host, port, admin_port, sites))
+    classes = {host: COORDINATOR, ATTENDANT: IDLE} | dict.fromkeys(sites, MEMBER)
+    for name, allowed in classes.items():
+        if name not in before:
+            _restrict(kits._kit(name), allowed)
+    return kits
+
+
+def _provisioned(folder: Path, project: Mapping[str, Any]) -> Path:
+    """FLARE's own provisioning; the folder with all kits that it has made."""
+    path = folder / "project.yml"
+    path.write_text(yaml.safe_dump(dict(project)))
     command = [
         sys.executable,
         "-m",
         "nvflare.cli",
         "provision",
         "-p",
-        str(project),
+        str(path),
         "-w",
         str(folder),
         "--force",
     ]
+    before = set((folder / PROJECT).glob("prod_*"))
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode or not kits.made:
+    made = set((folder / PROJECT).glob("prod_*")) - before
+    if done.returncode or len(made) != 1:
         said = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[0]
         raise InputError(f"The kits cannot be made: {said}")
-    for path in folder.rglob("*"):
-        if path.suffix in (".key", ".json") and path.is_file():
-            path.chmod(0o600)
-    classes = {host: COORDINATOR, ATTENDANT: IDLE} | dict.fromkeys(sites, MEMBER)
-    for name, allowed in classes.items():
-        if name not in before:
-            _restrict(kits._kit(name), allowed)
-    return kits
+    for each in folder.rglob("*"):
+        if each.suffix in (".key", ".json") and each.is_file():
+            each.chmod(0o600)
+    return made.pop()
+
+
+def renew(kits: Kits, port: int, admin_port: int, sites: Sequence[str], names: Sequence[str]) -> None:
+    """New keys and certificates in the kits of these members, from the same root certificate."""
+    state = kits.folder / PROJECT / "state" / "cert.json"
+    known = json.loads(state.read_text())
+    left = {name: value for name, value in known.items() if name not in names}
+    checkpoint.write_atomic(state, json.dumps(left).encode())
+    made = _provisioned(kits.folder, _project(kits.host, port, admin_port, sites))
+    for name in names:
+        for path in (made / name / "startup").iterdir():
+            if path.suffix in (".crt", ".key"):
+                os.replace(path, kits._kit(name) / "startup" / path.name)
+    shutil.rmtree(made)  # (everybody goes on with the kit they have)
+
+
+def ends(kit: Path) -> datetime:
+    """When a kit's certificate is not valid any more."""
+    from cryptography import x509
+
+    (path,) = (kit / "startup").glob("*.crt")
+    return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
 
 
 def revoke(kits: Kits, site: str) -> None:
@@ -144,7 +183,7 @@ def revoked(kits: Kits) -> list[str]:
         return []
 
 
-def packed(kit: Path, about: Mapping[str, Any], out: Path) -> Path:
+def packed(kit: Path, plan: Plan, out: Path) -> Path:
     """A site's kit as one file, with what the site must know of the federation; only for its owner's eyes."""
     out.unlink(missing_ok=True)
     with (
@@ -155,38 +194,75 @@ def packed(kit: Path, about: Mapping[str, Any], out: Path) -> Path:
             for path in sorted((kit / folder).rglob("*")):
                 if path.is_file():
                     archive.write(path, f"{kit.name}/{path.relative_to(kit)}")
-        archive.writestr(f"{kit.name}/{ABOUT}", json.dumps(about, indent=2))
+        known = {"site": kit.name, "plan": plan.as_dict()}
+        archive.writestr(f"{kit.name}/{ABOUT}", json.dumps(known, indent=2))
     return out
 
 
+def about(kit: Path) -> tuple[str, Plan]:
+    """The site's name, and the plan that its kit came with."""
+    path = kit / ABOUT
+    try:
+        known = json.loads(path.read_text())
+        return known["site"], Plan.from_dict(known["plan"], str(path))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{kit} is no kit of a site: {path.name} cannot be read.") from error
+
+
 def unpacked(path: Path) -> Path:
-    """The folder of a kit: beside its file, where it is unpacked once."""
+    """The folder of a kit: beside its file, where it is unpacked once.
+
+    A later file of the same federation (a renewed certificate, a changed plan) replaces what came with the
+    first one; what the site keeps there stays.
+    """
     if path.is_dir():
         if not (path / "startup" / "client.key").is_file():
             raise InputError(f"{path} is no kit of a site.")
         return path
     try:
         with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            tops = {name.split("/")[0] for name in names}
-            if len(tops) != 1 or any(".." in Path(name).parts or name.startswith("/") for name in names):
+            name = _top(archive)
+            if name is None:
                 raise InputError(f"{path} is no kit of a site.")
-            folder = path.parent / tops.pop()
-            if not {f"{folder.name}/startup/client.key", f"{folder.name}/{CERTIFICATE}"} <= set(names):
-                raise InputError(f"{path} is no kit of a site.")
-            if folder.exists() and (folder / CERTIFICATE).read_bytes() != archive.read(
-                f"{folder.name}/{CERTIFICATE}"
-            ):
-                raise InputError(f"{folder} holds another kit than {path}; move it away first.")
-            if not folder.exists():
+            folder = path.parent / name
+            if folder.exists() and (folder / ROOT).read_bytes() != archive.read(f"{name}/{ROOT}"):
+                raise InputError(
+                    f"{folder} holds a kit of another federation than {path}; move it away first."
+                )
+            number = hashlib.sha256(path.read_bytes()).hexdigest()
+            if not folder.exists() or (folder / UNPACKED).read_text() != number:
                 with tempfile.TemporaryDirectory(dir=path.parent) as beside:  # (closed to others)
                     archive.extractall(beside)
+                    (Path(beside) / name / UNPACKED).write_text(number)
                     for each in Path(beside).rglob("*"):
                         each.chmod(0o700 if each.is_dir() else 0o600)
-                    os.replace(Path(beside) / folder.name, folder)
+                    _moved(Path(beside) / name, folder)
             return folder
     except (OSError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path} cannot be read as a kit: {error}.") from error
+
+
+def _top(archive: zipfile.ZipFile) -> str | None:
+    """The one folder of an archive that is a kit."""
+    names = archive.namelist()
+    tops = {name.split("/")[0] for name in names}
+    if len(tops) != 1 or any(".." in Path(name).parts or name.startswith("/") for name in names):
+        return None
+    (top,) = tops
+    needed = ("startup/client.key", CERTIFICATE, ROOT, ABOUT)
+    return top if {f"{top}/{name}" for name in needed} <= set(names) else None
+
+
+def _moved(source: Path, folder: Path) -> None:
+    """As a whole where nothing is there yet, or else file by file, what names the archive last."""
+    if not folder.exists():
+        os.replace(source, folder)
+        return
+    files = [path for path in source.rglob("*") if path.is_file()]
+    for path in sorted(files, key=lambda file: file.name == UNPACKED):
+        target = folder / path.relative_to(source)
+        target.parent.mkdir(exist_ok=True)
+        os.replace(path, target)
 
 
 def server_command(kit: Path) -> list[str]:

@@ -183,7 +183,7 @@ def written(
         return "\n".join(f"{_key(name)} = {_value(value)}" for name, value in known)
 
     settings = {name: value for name, value in asdict(experiment).items() if name != "settings"}
-    named = "\n\n".join(f"[sites.{_key(name)}]\ngroup = {_value(f'group-{i}')}" for i, name in _dealt(sites))
+    every = "\n\n".join(named(name, number) for number, name in _dealt(sites))
     kinds = lines(columns) or '# age = "number"\n# ward = "text"'
     return f"""# A federation. `fedauc federation start` runs it; change what you like before that.
 
@@ -219,8 +219,14 @@ range = 20.0
 #   open = ["Mon-Fri 20:00-06:00", "Sat,Sun"]
 #   maintenance = ["2026-12-24..2026-12-26"]
 
-{named}
+{every}
 """
+
+
+def named(site: str, group: int | None) -> str:
+    """The lines of one site."""
+    turn = [] if group is None else [f"group = {_value(f'group-{group}')}"]
+    return "\n".join([f"[sites.{_key(site)}]", *turn])
 
 
 def _dealt(sites: Sequence[str]) -> list[tuple[int, str]]:

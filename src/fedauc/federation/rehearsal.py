@@ -6,7 +6,6 @@ can happen to a process can be done to it here.
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import socket
@@ -21,11 +20,11 @@ from typing import Any
 
 import psutil
 
-from fedauc.federation import kits
-from fedauc.federation.joining import described
+from fedauc.federation import kits, processes
+from fedauc.federation.folder import KITS, Folder
 from fedauc.federation.plan import FILE
+from fedauc.federation.processes import Child
 from fedauc.federation.state import now
-from fedauc.federation.supervisor import KITS, Folder
 
 PATIENCE = 120.0
 """Seconds that something may take."""
@@ -47,31 +46,24 @@ class Rehearsal:
     """The coordinator and its sites; leaving the context ends them all."""
 
     def __init__(self, folder: Path, tables: Mapping[str, Path]) -> None:
-        self.home, self.tables = folder.absolute(), dict(tables)
+        self.home = folder.absolute()
+        self.tables = {name: path.absolute() for name, path in tables.items()}
         self.coordinator = self.home / "coordinator"
-        self.sites: dict[str, subprocess.Popen[bytes]] = {}
-        self.supervisor: subprocess.Popen[bytes] | None = None
+        self.sites: dict[str, Child] = {}
+        self.supervisor: Child | None = None
 
     def __enter__(self) -> Rehearsal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.supervisor is not None:
-            _end(self.supervisor.pid)
-        for name in list(self.sites):
-            self.kill_site(name)
-        for process in self.processes():
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        for child in (self.supervisor, *self.sites.values()):
+            if child is not None:
+                child.end(patience=0)
+        processes.end(self.processes())
 
     def processes(self) -> list[psutil.Process]:
         """Everything that runs for this federation, whoever has started it."""
-        mine = str(self.home)
-        return [
-            process
-            for process in psutil.process_iter(["cmdline"])
-            if process.pid != os.getpid() and any(mine in part for part in process.info["cmdline"] or [])
-        ]
+        return processes.naming(lambda argument: str(self.home) in argument)
 
     def init(self, label: str, positive: str, *options: str, rounds: Mapping[str, Any] | None = None) -> None:
         """`federation init`, with settings of [rounds] changed, and every site's kit in its own folder."""
@@ -105,10 +97,8 @@ class Rehearsal:
         path.write_text(content)
 
     def hand_over(self, name: str) -> None:
-        place = self.home / name
-        place.mkdir(exist_ok=True)
-        here = self.folder
-        kits.packed(here.kits.site(name), described(name, here.plan), self.kit(name))
+        (self.home / name).mkdir(exist_ok=True)
+        self.folder.pack(name, self.kit(name))
 
     def route(self, name: str) -> Proxy:
         """Have a site that has not joined yet reach the server by a connection that can be cut."""
@@ -127,10 +117,14 @@ class Rehearsal:
         """Have sites join, all of them where none is named."""
         for name in names or self.tables:
             command = ["site", "join", self.kit(name), "--data", self.tables[name]]
-            self.sites[name] = _started(command, self.home / name / "join.log", environment)
+            log = self.home / name / "join.log"
+            self.sites[name] = Child(name, _command(command), log, environment)
+            self.sites[name].start()
 
     def start(self, command: str = "start") -> None:
-        self.supervisor = _started(["federation", command, self.coordinator], self.home / "supervisor.log")
+        arguments = ["federation", command, self.coordinator]
+        self.supervisor = Child("supervisor", _command(arguments), self.home / "supervisor.log")
+        self.supervisor.start()
 
     def wait(self, patience: float = PATIENCE) -> int:
         """Until the supervisor ends; its exit status."""
@@ -193,9 +187,7 @@ class Rehearsal:
 
     def kill_site(self, name: str) -> None:
         """Everything of a site, at once."""
-        process = self.sites.pop(name)
-        _end(process.pid)
-        process.wait(10)
+        self.sites.pop(name).end(patience=0)
 
 
 class Proxy:
@@ -258,29 +250,3 @@ def call(*arguments: Any) -> str:
 
 def _command(arguments: Sequence[Any]) -> list[str]:
     return [sys.executable, "-m", "fedauc", *map(str, arguments)]
-
-
-def _started(
-    arguments: Sequence[Any], log: Path, more: Mapping[str, str] | None = None
-) -> subprocess.Popen[bytes]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"} | dict(more or {})
-    with open(log, "ab") as file:
-        return subprocess.Popen(
-            _command(arguments),
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            env=environment,
-            start_new_session=True,
-        )
-
-
-def _end(pid: int) -> None:
-    """A process and all its descendants, at once."""
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        family = [process, *process.children(recursive=True)]
-        for member in family:
-            with suppress(psutil.NoSuchProcess):
-                member.kill()
-        psutil.wait_procs(family, timeout=10)

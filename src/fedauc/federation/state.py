@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedauc.federation.supervisor import RUNNING, Folder
+from fedauc.federation.folder import RUNNING, Folder
 from fedauc.progress import human_bytes
 
 
@@ -15,7 +15,10 @@ def now(folder: Folder) -> dict[str, Any]:
     lines = [line for line in folder.participation() if "took_part" in line]
     last = rounds[-1] if rounds else {}
     scored = [row for row in rounds if row.get("valid_auc") is not None]
-    groups = plan.groups or [plan.names]
+    config, done = plan.config, last.get("round", 0)
+    roster = config.component("participation").bind(len(plan.names), config.seed)
+    schedule = config.component("schedule").bind(roster.cycle_length, roster.active)
+    turn = roster.groups[done % len(roster.groups)]
     running = known["state"] in RUNNING
     online, gone = set(known.get("online", [])) if running else set(), set(folder.revoked)
     missed = {(line["round"], name) for line in lines for name in line["missed"]}
@@ -23,9 +26,9 @@ def now(folder: Folder) -> dict[str, Any]:
         "name": plan.federation.name,
         "state": known["state"],
         "reason": known.get("reason") if known["state"] in ("failed", "recovering") else None,
-        "round": last.get("round", 0),
-        "rounds": plan.config.sections["schedule"]["cycles"] * len(groups),
-        "group": groups[last.get("round", 0) % len(groups)],
+        "round": done,
+        "rounds": schedule.cycles * roster.cycle_length,
+        "group": [plan.names[client] for client in turn],
         "valid_auc": scored[-1]["valid_auc"] if scored else None,
         "validated": scored[-1]["round"] if scored else None,
         "up": human_bytes(last.get("bytes_up", 0)),

@@ -1,0 +1,8 @@
+"""Where commands print."""
+
+import sys
+
+from rich.console import Console
+
+out_console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+err_console = Console(stderr=True, soft_wrap=True)
