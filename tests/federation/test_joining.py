@@ -237,7 +237,7 @@ class TestKits:
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "a/b", "zürich", "a.b", ".x", "x\n"])
 def test_names_that_cannot_be_certified_are_refused(name, tmp_path):
-    with pytest.raises(InputError, match="cannot be a site.s name"):
+    with pytest.raises(InputError, match="cannot be a site's name"):
         kits.provision(tmp_path / "kits", "localhost", 8002, 8003, ["basel", name])
     assert not (tmp_path / "kits").exists()
 
