@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.federation.sites import SETTINGS, SITES, Hours, Loopback, written
+from tests.federation.sites import SETTINGS, SITES, Hours, Loopback
 
 from fedauc.errors import InputError
 from fedauc.experiments import runner
@@ -268,11 +268,6 @@ def trained(link: Travellers, out: Path, after: Mapping[int, Any] | None = None,
 
 def lines(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory) -> dict[str, Path]:
-    return written(tmp_path_factory.mktemp("sites"))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.federation.sites import SETTINGS, SITES, Hours, Loopback, written
+from tests.federation.sites import SETTINGS, SITES, Hours, Loopback
 
 from fedauc.errors import InputError
 from fedauc.experiments import runner
@@ -155,11 +155,6 @@ class TestRounds:
         Policy(rounds_per_day=1).count_round(tmp_path)
         with pytest.raises(Refused):
             Policy(rounds_per_day=1).count_round(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory) -> dict[str, Path]:
-    return written(tmp_path_factory.mktemp("sites"))
 
 
 def trained(link: Loopback, out: Path, **settings) -> dict:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.federation.sites import SETTINGS, SITES, Hours, Loopback, written
+from tests.federation.sites import SETTINGS, SITES, Hours, Loopback
 
 from fedauc import metrics, models
 from fedauc.core.tree import Tree
@@ -66,11 +65,6 @@ class Ready:
 
     def rows(self, name: str) -> int:
         return int((self.here.client == SITES.index(name)).sum())
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory) -> dict[str, Path]:
-    return written(tmp_path_factory.mktemp("sites"))
 
 
 @pytest.fixture(scope="module")

@@ -58,6 +58,8 @@ SLICE = 3.0
 """Seconds after which a site says that it is still working."""
 MARGIN = 5.0
 """Seconds that a message may take on the way besides."""
+SWEEP = 10.0
+"""Seconds between two sweeps."""
 RATE = 4e6
 """Bytes a second that a large message is expected to make."""
 TIMEOUT = "not reached (timeout)"
@@ -69,8 +71,10 @@ class FlareLink:
     def __init__(self, fl_ctx: FLContext, abort: Signal) -> None:
         self.fl_ctx, self.abort = fl_ctx, abort
         self.pool = ThreadPoolExecutor(MOST, "fedauc-link")
+        self.sweep = Sweeper()
 
     def exchange(self, requests: Mapping[str, bytes], deadline: float) -> dict[str, bytes | Failure]:
+        self.sweep()
         waiting = {name: self.pool.submit(self._one, name, r, deadline) for name, r in requests.items()}
         return {name: answer.result() for name, answer in waiting.items()}
 
@@ -119,16 +123,21 @@ class FlareLink:
         return reply.payload
 
 
-def settled() -> None:
-    """Let Python look for garbage among what is made from now on, and not among what is loaded.
+class Sweeper:
+    """Frees what FLARE leaves behind, now and then.
 
-    Every message of FLARE leaves a cycle of objects behind that holds a buffer of 1 MB. Python frees cycles
-    that have grown old only when there are a quarter more old objects than at the last time, which is seldom
-    with the half million that PyTorch brings.
+    Every message leaves a cycle of objects that holds a buffer of 1 MB. Python itself frees cycles that have
+    grown old only when there are a quarter more old objects than the last time, which is seldom with the half
+    million that PyTorch brings.
     """
-    gc.collect()
-    gc.freeze()
-    gc.collect()  # (and count what is left)
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+    def __call__(self) -> None:
+        if time.monotonic() - self.last > SWEEP:
+            gc.collect()
+            self.last = time.monotonic()
 
 
 class JobClock(Clock):
@@ -170,7 +179,6 @@ class Coordinator(Controller):
 
 def carry_out(plan: Plan, out: Path, gone: frozenset[str], fl_ctx: FLContext, abort: Signal) -> None:
     """Prepare, train, test and report; goes on where an earlier job has ended."""
-    settled()
     rounds = plan.rounds
     link, clock = FlareLink(fl_ctx, abort), JobClock(abort)
     waits = (rounds.deadline, rounds.grace, rounds.patience)
@@ -229,6 +237,7 @@ class Member(FLComponent):
     def __init__(self) -> None:
         super().__init__()
         self.pool = ThreadPoolExecutor(1, "fedauc-site")
+        self.sweep = Sweeper()
         self.work: dict[str, Future[bytes]] = {}
         """By number of request, what is being answered or has been."""
 
@@ -241,7 +250,6 @@ class Member(FLComponent):
             agreed = _agreed(Path(engine.args.workspace))
             self.site = Site(fl_ctx.get_identity_name(), reading(os.environ[DATA]), folder, policy, agreed)
             engine.register_aux_message_handler(TOPIC, self.answer)
-            settled()
 
     def answer(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
         """What came of a request, why it was refused, or that it is being worked on."""
@@ -253,6 +261,7 @@ class Member(FLComponent):
         if isinstance(asked, bytes):
             self.work = {n: work for n, work in self.work.items() if not work.done()}
             self.work[number] = self.pool.submit(self.site.answer, asked)
+            self.pool.submit(self.sweep)
         work = self.work.get(number)
         if work is None:  # restarted since
             reply["refused"], reply["again"] = "a request that is not known any more", True
