@@ -2,6 +2,7 @@
 
     python -m benchmarks.faults                  # every fault once → faults.json, docs/faults.md's table
     python -m benchmarks.faults --soak           # 4 sites, 300 rounds, a random fault every 20 → soak.json
+    python -m benchmarks.faults --steady 600     # memory of all processes, for ten minutes without a fault
 
 Recovery is the time from the fault to the second round that is committed after it, with all four sites needed
 in their rounds (`quorum = 1.0`); with a smaller quorum rounds go on meanwhile. The soak compares the final
@@ -187,7 +188,20 @@ def memory(federation: Rehearsal) -> dict[str, float]:
     """Resident memory by process, in MB."""
     found = {name: federation.client(name).memory_info().rss / 1e6 for name in federation.tables}
     found["server"] = federation.server().memory_info().rss / 1e6
+    found["coordinator"] = federation.server_job().memory_info().rss / 1e6
     return {name: round(value) for name, value in found.items()}
+
+
+def steady(seconds: float) -> None:
+    """Memory in a long run without faults."""
+    folder = Path(tempfile.mkdtemp(prefix="steady-"))
+    setting = started(folder, 1_000_000, 0.0, 0)
+    with setting.federation as federation:
+        begin = time.monotonic()
+        while (passed := time.monotonic() - begin) < seconds:
+            print(f"{passed:.0f} s, round {federation.round}: {memory(federation)}", flush=True)
+            time.sleep(30)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def main() -> None:
@@ -195,9 +209,12 @@ def main() -> None:
     parser.add_argument("--soak", action="store_true")
     parser.add_argument("--only", default="", help="faults whose name has this in it")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steady", type=float, metavar="SECONDS")
     given = parser.parse_args()
     if given.soak:
         soak(given.seed)
+    elif given.steady:
+        steady(given.steady)
     else:
         table(given.only)
 
