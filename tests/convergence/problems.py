@@ -340,6 +340,7 @@ def federation(
         "schedule.steps": steps,
         "schedule.cycles": 10**9,
         "train.batch": BATCH,
+        "train.compile": False,
         "train.client_weight": "examples" if problem.examples else "uniform",
         "train.output": "last",
         "rule.weight_decay": problem.decay,
