@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import typer
 from rich.table import Table
 
 from fedauc.cli_federation import federation, site
-from fedauc.consoles import err_console, out_console
+from fedauc.consoles import err_console, out_console, say
 from fedauc.errors import InputError, Lost, nearest
 from fedauc.version import installed
 
@@ -116,7 +117,7 @@ def train(
         f" {result['seconds']:.1f} s",
         highlight=False,
     )
-    out_console.print(f"report: {folder / 'report.html'}", highlight=False, markup=False)
+    say(f"report: {folder / 'report.html'}")
 
 
 @app.command()
@@ -173,7 +174,70 @@ def compare(
     page = write_report([folder], folder / "report.html")
     _print_notes(content["data"]["notes"])
     _print_comparison(content)
-    out_console.print(f"report: {page}", highlight=False, markup=False)
+    say(f"report: {page}")
+
+
+@app.command()
+def tune(
+    data: Data = None,
+    label: Label = None,
+    client: Client = None,
+    method: Annotated[str, typer.Option(help="A method (`fedauc methods`).")] = "cycp-pairwise",
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(help="Values to try, key=value,value,… (repeat) [step sizes].", show_default=False),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Draw so many combinations of the grid [all].", show_default=False)
+    ] = None,
+    factor: Annotated[int, typer.Option(help="One of so many trials goes on; 1: all to the end.")] = 3,
+    model: ModelName = None,
+    positive: Positive = None,
+    drop: Drop = None,
+    valid: Valid = None,
+    test: Test = None,
+    split_by: SplitBy = None,
+    data_root: Root = None,
+    seed: Seed = 0,
+    seeds: Annotated[int, typer.Option(help="How many seeds a trial has, from --seed on.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Runs at the same time, each in its own process.")] = 1,
+    device: Device = "cpu",
+    out: Out = None,
+    settings: Set = None,
+    init_from: InitFrom = None,
+    fresh_head: FreshHead = False,
+    resume: Resume = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find the best settings of a method: a grid, successive halving, judged by the validation AUC."""
+    from fedauc.experiments import tune as tuning
+    from fedauc.experiments.config import parse_grid
+    from fedauc.progress import watch_on
+
+    for name, value in (("seeds", seeds), ("jobs", jobs), ("trials", trials)):
+        if value is not None and value < 1:
+            raise InputError(f"--{name} must be at least 1.")
+    overrides = _overrides(locals())
+    folder = out or Path("runs") / f"tune-{method}"
+    content = tuning.tune(
+        method,
+        overrides,
+        parse_grid(grid) if grid else tuning.default_grid(method, overrides),
+        range(seed, seed + seeds),
+        folder,
+        most=trials,
+        factor=factor,
+        jobs=jobs,
+        resume=resume,
+        watch=watch_on(err_console, quiet),
+    )
+    _print_trials(content)
+    best = content["best"]
+    spread = "" if best["test_auc_std"] is None else f" ± {best['test_auc_std']:.4f}"
+    chosen = " ".join(f"--set {_shell(name, value)}" for name, value in best["settings"].items())
+    say(f"best: {chosen}")
+    say(f"validation AUC {best['valid_auc']:.4f}, test AUC {best['test_auc']:.4f}{spread}")
+    say(f"report: {folder / best['runs'][0] / 'report.html'}")
 
 
 @app.command()
@@ -195,7 +259,7 @@ def predict(
         scores.to_csv(out, index=False)
     else:
         scores.to_parquet(out, index=False)
-    out_console.print(f"{len(scores)} scores in {out}", highlight=False, markup=False)
+    say(f"{len(scores)} scores in {out}")
 
 
 @app.command()
@@ -209,7 +273,7 @@ def report(
     from fedauc.report import write_report
 
     page = write_report(runs, out or runs[0] / "report.html")
-    out_console.print(f"report: {page}", highlight=False, markup=False)
+    say(f"report: {page}")
 
 
 @app.command()
@@ -233,7 +297,7 @@ def methods(
         return
     chosen = preset(name)
     config = Config.resolve(name)
-    out_console.print(f"{chosen.name}: {chosen.summary}\n{chosen.paper}\n", highlight=False, markup=False)
+    say(f"{chosen.name}: {chosen.summary}\n{chosen.paper}\n")
     table = Table("setting", "value", "meaning", box=None)
     for section in (*CHOSEN, *FIXED):
         values = config.sections[section]
@@ -375,7 +439,23 @@ def _print_notes(notes: list[str]) -> None:
 def _print_list(rows: list[tuple[str, str]]) -> None:
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
-        out_console.print(f"{name:<{width}}  {text}", highlight=False, markup=False)
+        say(f"{name:<{width}}  {text}")
+
+
+def _shell(name: str, value: Any) -> str:
+    """A setting as it is given to --set, in quotes where a shell needs them."""
+    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return shlex.quote(f"{name}={text}")
+
+
+def _print_trials(content: dict[str, Any]) -> None:
+    names = list(content["grid"])
+    table = Table(*names, "validation AUC", "trained", "rounds", "", box=None)
+    for row in content["trials"]:
+        auc = "–" if row["valid_auc"] is None else f"{row['valid_auc']:.4f}"
+        values = [str(row["settings"][name]) for name in names]
+        table.add_row(*values, auc, f"{100 * row['share']:.0f} %", str(row["rounds"]), row["note"])
+    out_console.print(table)
 
 
 def _print_comparison(content: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from fedauc.consoles import err_console, out_console
+from fedauc.consoles import err_console, out_console, say
 from fedauc.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,10 +29,6 @@ SiteData = Annotated[Path, typer.Option("--data", help="This site's table, CSV o
 def _say(text: str) -> None:
     stamp = datetime.now().strftime("%H:%M:%S")
     err_console.print(f"{stamp} {text}", highlight=False, markup=False)
-
-
-def _print(text: str) -> None:
-    out_console.print(text, highlight=False, markup=False)
 
 
 def _folder(path: Path) -> Folder:
@@ -83,7 +79,7 @@ def init(
     first = plan.Plan(address, experiment, {name: plan.Organisation() for name in sites})
     columns = {n: kind for n, kind, _ in examine(first, like).columns} if like is not None else {}
     Folder.new(folder, address, experiment, sites, columns)
-    _print(
+    say(
         f"{folder / plan.FILE}: look it over, and say which sites train together and when.\n"
         f"Then `fedauc federation kit {sorted(sites)[0]} {folder}` (and so on) packs what each site gets,\n"
         f"and `fedauc federation start {folder}` runs the server and the training."
@@ -98,7 +94,7 @@ def kit(
 ) -> None:
     """Pack a site's kit into one file. It holds the site's private key: send it to that site alone."""
     path = _folder(folder).pack(name, out or Path(f"{name}.zip"))
-    _print(f"{path} holds {name}'s private key: send it to {name} alone, by a way that nobody else can read.")
+    say(f"{path} holds {name}'s private key: send it to {name} alone, by a way that nobody else can read.")
 
 
 @federation.command()
@@ -132,11 +128,11 @@ def _supervised(here: Folder, plan: Plan) -> None:
         _say(f"stopped; `fedauc federation resume {here.path}` goes on")
         return
     low, high = result["test_auc_ci"]
-    _print(
+    say(
         f"test AUC {result['test_auc']:.4f} (95 % {low:.4f} to {high:.4f}), validation AUC"
         f" {result['valid_auc']:.4f} at round {result['best_round']} of {result['rounds']}"
     )
-    _print(f"report: {here.run / 'report.html'}")
+    say(f"report: {here.run / 'report.html'}")
 
 
 def _ending(here: Folder) -> None:
@@ -153,7 +149,7 @@ def _ending(here: Folder) -> None:
 def stop(folder: Where = Path()) -> None:
     """Stop the server and the training; nothing that was committed is lost."""
     _folder(folder).stop()
-    _print(f"stopped; `fedauc federation resume {folder}` goes on.")
+    say(f"stopped; `fedauc federation resume {folder}` goes on.")
 
 
 @federation.command()
@@ -175,7 +171,7 @@ def status(
     lines.append(f"validation AUC {auc}; {found['up']} up, {found['down']} down")
     lines.append(f"restarts {found['restarts']}, faults {found['faults']}")
     for line in lines:
-        _print(line)
+        say(line)
     table = Table("site", "online", "took part", "missed", "last missed because", box=None)
     for row in found["sites"]:
         online = "revoked" if row["revoked"] else "yes" if row["online"] else "no"
@@ -191,16 +187,14 @@ def add(name: Annotated[str, typer.Argument(help="The new site.")], folder: Wher
 
     _folder(folder).add(name)
     path = folder / FILE
-    _print(
-        f"{path}: say in which group {name} trains, and when; then `fedauc federation kit {name} {folder}`."
-    )
+    say(f"{path}: say in which group {name} trains, and when; then `fedauc federation kit {name} {folder}`.")
 
 
 @federation.command()
 def revoke(name: Annotated[str, typer.Argument(help="The site.")], folder: Where = Path()) -> None:
     """Refuse an organisation from now on; a run that has begun goes on without it."""
     _folder(folder).revoke(name)
-    _print(f"{name} is refused from now on.")
+    say(f"{name} is refused from now on.")
 
 
 @federation.command()
@@ -216,9 +210,9 @@ def renew(
     here = _folder(folder)
     here.renew(sites or [])
     ends = kits.ends(here.kits.site(sites[0]) if sites else here.kits.server)
-    _print(f"The new certificates are valid until {ends:%d %B %Y}.")
+    say(f"The new certificates are valid until {ends:%d %B %Y}.")
     for name in sites or []:
-        _print(f"`fedauc federation kit {name} {folder}` packs what {name} gets.")
+        say(f"`fedauc federation kit {name} {folder}` packs what {name} gets.")
 
 
 @federation.command()
@@ -233,7 +227,7 @@ def job(
 
     here = _folder(folder)
     path = write_job(out, "fedauc", here.plan, runs, attendant=client)
-    _print(f"{path}: submit it with your own tools.")
+    say(f"{path}: submit it with your own tools.")
 
 
 @site.command()
@@ -251,7 +245,7 @@ def _checked(kit: Path, data: Path) -> bool:
     name, plan = kits.about(folder)
     found = examine(plan, data)
     share = 100 * found.positives / found.rows
-    _print(
+    say(
         f"{name} in the federation {plan.federation.name!r}: {found.rows} rows, {found.positives} positive"
         f" ({share:.2f} %), {len(found.columns)} columns"
     )
@@ -268,7 +262,7 @@ def _checked(kit: Path, data: Path) -> bool:
         err_console.print(f"fedauc: {problem}", style="bold red", highlight=False, markup=False)
     if not found.problems:
         wanted = "as the federation wants it" if plan.columns else "the federation asks for no columns"
-        _print(f"The table can take part ({wanted}).")
+        say(f"The table can take part ({wanted}).")
     return not found.problems
 
 

@@ -18,7 +18,9 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 TURNS = 12  # fewer are visibly uneven on domains of a few elements
 
 # What a draw is for; part of its coordinates, so that two purposes never share a stream.
-COHORT, GROUPS, BATCH, PASSIVE, INIT, SPLIT, PARTITION, IMBALANCE, PHASE, UPLINK, STATISTICS = range(1, 12)
+COHORT, GROUPS, BATCH, PASSIVE, INIT, SPLIT, PARTITION, IMBALANCE, PHASE, UPLINK, STATISTICS, TRIALS = range(
+    1, 13
+)
 
 
 def _mix(z: U64) -> U64:

@@ -6,14 +6,11 @@ import csv
 import io
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from fedauc import metrics, models
 from fedauc.core import checkpoint, rng
@@ -22,8 +19,8 @@ from fedauc.errors import InputError
 from fedauc.experiments import runner
 from fedauc.experiments.assembly import Prepared
 from fedauc.experiments.config import CHOSEN, Config, UnknownSetting
+from fedauc.experiments.jobs import each
 from fedauc.experiments.outcome import versions
-from fedauc.experiments.prepare import prepare
 from fedauc.experiments.records import read_json, write_json
 from fedauc.experiments.runner import Watch
 from fedauc.models import Model
@@ -76,8 +73,6 @@ def compare(
     With `jobs` > 1 so many of them run at the same time, each in its own process.
     """
     here = ranks.here()
-    if jobs > 1 and here.size > 1:
-        raise InputError("--jobs starts processes of its own: under torchrun leave it out.")
     if len(set(methods)) != len(methods):
         raise InputError("--methods names a method twice.")
     configs = {name: Config.resolve(name, relevant(name, overrides, methods)) for name in methods}
@@ -97,10 +92,9 @@ def compare(
             for seed in seeds
             for name in YARDSTICKS
         ]
-    done = _in_processes(work, jobs) if jobs > 1 else _one_by_one(work, watch)
     outcomes: dict[str, list[Outcome]] = {}
-    for job in sorted(work, key=lambda job: job.config.seed):
-        outcomes.setdefault(job.name, []).append(done[job.folder])
+    for job, outcome in zip(work, each(work, _run, jobs, watch), strict=True):  # (seed by seed)
+        outcomes.setdefault(job.name, []).append(outcome)
     runs = {name: [f"{name}/seed-{seed}" for seed in seeds] for name in methods}
     data = here.told(lambda: read_json(work[0].folder / "result.json")["data"])
     order = [*methods, *(YARDSTICKS if yardsticks else ())]
@@ -242,28 +236,6 @@ def _run(job: Job, prepared: Prepared, watch: Watch | None) -> Outcome:
         job.folder.mkdir(parents=True, exist_ok=True)
         write_json(kept, asdict(outcome))
     return outcome
-
-
-def _one_by_one(work: Sequence[Job], watch: Watch | None) -> dict[Path, Outcome]:
-    """Seed after seed, so that the rows of a seed are prepared once."""
-    done: dict[Path, Outcome] = {}
-    for seed in sorted({job.config.seed for job in work}):
-        mine = [job for job in work if job.config.seed == seed]
-        prepared = prepare(mine[0].config.data, seed, mine[0].config.device)
-        for job in mine:
-            done[job.folder] = _run(job, prepared, watch)
-    return done
-
-
-def _in_processes(work: Sequence[Job], jobs: int) -> dict[Path, Outcome]:
-    """Up to `jobs` at the same time; a fresh interpreter each, with one CPU thread."""
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        return dict(zip([job.folder for job in work], pool.map(_alone_in_process, work), strict=True))
-
-
-def _alone_in_process(job: Job) -> Outcome:
-    torch.set_num_threads(1)
-    return _run(job, prepare(job.config.data, job.config.seed, job.config.device), None)
 
 
 def _row(name: str, outcomes: Sequence[Outcome], seeds: Sequence[int], yardstick: str) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from fedauc.models import MODELS, Model
 from fedauc.objectives import OBJECTIVES
 from fedauc.objectives.base import Apply
 from fedauc.participation import PARTICIPATIONS
+from fedauc.participation.base import Roster
 from fedauc.schedules import SCHEDULES
 from fedauc.transports import LocalTransport, Sharded, ranks
 
@@ -151,6 +152,16 @@ class Config:
         }
         return Config.resolve(self.train.warmup, same | {"schedule.cycles": self.train.warmup_cycles})
 
+    def roster(self, clients: int) -> Roster:
+        """Who takes part when, of so many clients."""
+        return self.component("participation").bind(clients, self.seed)
+
+    def rounds(self, clients: int) -> int:
+        """Of the whole run, with so many clients."""
+        roster = self.roster(clients)
+        schedule = self.component("schedule").bind(roster.cycle_length, roster.active)
+        return schedule.cycles * roster.cycle_length
+
     def method_of(self, apply: Apply, objective: Any) -> Method:
         """server(correction(rule(objective)))."""
         method: Method = self.component("rule", apply=apply, objective=objective)
@@ -193,6 +204,21 @@ def parse_settings(items: Iterable[str]) -> dict[str, Any]:
         if not equals or not key:
             raise InputError(f"--set takes key=value, not {item!r}.")
         parsed[key.strip()] = text.strip()
+    return parsed
+
+
+def parse_grid(items: Iterable[str]) -> dict[str, list[Any]]:
+    """`key=value,value` texts; a value with commas of its own is written [in, brackets]."""
+    parsed: dict[str, list[Any]] = {}
+    for item in items:
+        key, equals, text = item.partition("=")
+        try:
+            values = yaml.safe_load(f"[{text}]") if equals and key else None
+        except yaml.YAMLError:
+            values = None
+        if not values or key.strip() in parsed:
+            raise InputError(f"--grid takes key=value,value,… and every key once, not {item!r}.")
+        parsed[key.strip()] = values
     return parsed
 
 

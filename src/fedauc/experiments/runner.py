@@ -63,6 +63,16 @@ class Silent:
     def end(self) -> None: ...
 
 
+class Paused(Exception):
+    """A run has come to the round at which it was to pause; resumed, it goes on bit for bit."""
+
+    def __init__(self, round: int, auc: float | None) -> None:
+        super().__init__(f"paused after round {round}")
+        self.round = round
+        self.auc = auc
+        """Of the model that would be chosen now, on the validation rows."""
+
+
 def run(
     config: Config,
     out: Path,
@@ -70,10 +80,12 @@ def run(
     resume: bool = False,
     prepared: Prepared | None = None,
     watch: Watch | None = None,
+    until: int | None = None,
 ) -> dict[str, Any]:
     """Train one configuration into the folder `out`; returns the content of its result.json.
 
-    Where several processes train together, the first one reads and writes the folder.
+    A run that is to go on `until` a validated round only is `Paused` there. Where several processes train
+    together, the first one reads and writes the folder.
     """
     here = ranks.here()
     if (done := here.told(lambda: _done(config, out, resume))) is not None:
@@ -89,7 +101,7 @@ def run(
     if here.first:
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / "config.json", config.as_dict())
-    trained = train(config, prepared, out=out, watch=watch)
+    trained = train(config, prepared, out=out, watch=watch, until=until)
     return here.told(lambda: _written(trained, out))
 
 
@@ -129,7 +141,12 @@ def _written(trained: Trained, out: Path) -> dict[str, Any]:
 
 
 def train(
-    config: Config, prepared: Prepared, *, out: Path | None = None, watch: Watch | None = None
+    config: Config,
+    prepared: Prepared,
+    *,
+    out: Path | None = None,
+    watch: Watch | None = None,
+    until: int | None = None,
 ) -> Trained:
     """The loop with validation and, given a folder, checkpoints and metrics.jsonl."""
     watch, here = watch or Silent(), ranks.here()
@@ -149,6 +166,7 @@ def train(
         selection = _selected(flat, extra, prepared.valid)
         before = extra["seconds"]
     every = config.train.eval_every or fed.roster.cycle_length
+    pause = fed.rounds if until is None else min(until, fed.rounds)
     began = time.monotonic()
     watch.begin(f"{config.method} · seed {config.seed}", fed.rounds, state.round)
 
@@ -176,7 +194,7 @@ def train(
             MetricsFile(out if here.first else None, state.round) as log,
             Beside(config.device, threads, alone=prepared.reach is None) as beside,
         ):
-            while state.round < fed.rounds:
+            while state.round < pause:
                 state, record = advance(fed, state)
                 seconds = before + time.monotonic() - began
                 if record.round % every == 0 or record.round == fed.rounds:
@@ -188,6 +206,8 @@ def train(
     finally:
         watch.end()
     seconds = before + time.monotonic() - began
+    if state.round < fed.rounds:
+        raise Paused(state.round, selection and selection.choice.auc)
 
     def chosen() -> tuple[Candidate, Calibration]:
         if selection is None:

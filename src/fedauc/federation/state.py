@@ -16,9 +16,8 @@ def now(folder: Folder) -> dict[str, Any]:
     last = rounds[-1] if rounds else {}
     scored = [row for row in rounds if row.get("valid_auc") is not None]
     config, done = plan.config, last.get("round", 0)
-    roster = config.component("participation").bind(len(plan.names), config.seed)
-    schedule = config.component("schedule").bind(roster.cycle_length, roster.active)
-    turn = roster.groups[done % len(roster.groups)]
+    groups = config.roster(len(plan.names)).groups
+    turn = groups[done % len(groups)]
     running = known["state"] in RUNNING
     online, gone = set(known.get("online", [])) if running else set(), set(folder.revoked)
     missed = {(line["round"], name) for line in lines for name in line["missed"]}
@@ -27,7 +26,7 @@ def now(folder: Folder) -> dict[str, Any]:
         "state": known["state"],
         "reason": known.get("reason") if known["state"] in ("failed", "recovering") else None,
         "round": done,
-        "rounds": schedule.cycles * roster.cycle_length,
+        "rounds": config.rounds(len(plan.names)),
         "group": [plan.names[client] for client in turn],
         "valid_auc": scored[-1]["valid_auc"] if scored else None,
         "validated": scored[-1]["round"] if scored else None,

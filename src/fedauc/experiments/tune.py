@@ -1,0 +1,276 @@
+"""Which settings are best: a grid of them, successive halving, and the validation AUC as the judge.
+
+    T ← the trials: every combination of the grid, or some of them drawn at random
+    for a share s of the rounds in  η⁻ᴷ, …, η⁻¹, 1:
+        every trial of T goes on to the share s of its rounds, with every seed
+        T ← the best ⌈|T|/η⌉ by the mean validation AUC        (not after the last share)
+
+Jamieson & Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", AISTATS 2016.
+
+A trial is a run that pauses and goes on bit for bit, so nothing is trained twice, the best trial's folder is
+what `fedauc train` writes, and whatever was interrupted can be resumed. The test rows are looked at once, for
+the best trial.
+
+OUT/tune.json, OUT/tune.csv   what came out          OUT/trial-NNN/seed-S/   runs (`runner`), with rungs.json
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedauc.core import checkpoint, rng
+from fedauc.errors import InputError
+from fedauc.experiments import runner
+from fedauc.experiments.assembly import Prepared
+from fedauc.experiments.config import Config
+from fedauc.experiments.jobs import each
+from fedauc.experiments.outcome import versions
+from fedauc.experiments.records import read_json, write_json
+from fedauc.experiments.runner import Paused, Watch
+
+RESULT, RUNGS = "tune.json", "rungs.json"
+AROUND = (0.1, 0.3, 1.0, 3.0)
+"""Step sizes that are tried where no grid is given, in units of the method's own."""
+MOST = 1000
+"""Trials of a grid that is not drawn from."""
+
+
+class Stop(NamedTuple):
+    """A trial with one seed, up to a share of its rounds."""
+
+    config: Config
+    folder: Path
+    share: float
+
+
+class Reached(NamedTuple):
+    """How good it was there; None: it has failed."""
+
+    auc: float | None
+    round: int
+    why: str = ""
+
+
+@dataclass
+class Trial:
+    """One combination of settings, and how it fared."""
+
+    number: int
+    settings: dict[str, Any]
+    config: Config
+    aucs: list[float | None]
+    """Mean validation AUC at every share of the rounds that it has come to; None: it has failed."""
+    rounds: int = 0
+    why: str = ""
+
+    def take(self, reached: Sequence[Reached]) -> None:
+        """What it reached with every seed."""
+        known = [one.auc for one in reached if one.auc is not None]
+        self.aucs.append(statistics.fmean(known) if len(known) == len(reached) else None)
+        self.why = next((one.why for one in reached if one.why), "")
+        self.rounds = max(self.rounds, *(one.round for one in reached))
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Larger is better: who came further, then the validation AUC."""
+        alive = [auc for auc in self.aucs if auc is not None]
+        return len(alive), alive[-1] if alive else -math.inf
+
+
+def tune(
+    method: str,
+    overrides: Mapping[str, Any],
+    grid: Mapping[str, Sequence[Any]],
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    most: int | None = None,
+    factor: int = 3,
+    jobs: int = 1,
+    resume: bool = False,
+    watch: Watch | None = None,
+) -> dict[str, Any]:
+    """Try the grid's settings and return the content of tune.json.
+
+    Of a grid with more than `most` combinations so many are drawn, by the first seed. A `factor` of 1 trains
+    all of them to the end.
+    """
+    if factor < 1:
+        raise InputError(f"--factor {factor} must be at least 1.")
+    trials = _trials(method, overrides, grid, most, seeds[0])
+    about: dict[str, Any] = {
+        "method": method,
+        "grid": {name: list(values) for name, values in grid.items()},
+        "seeds": list(seeds),
+        "most": most,
+        "factor": factor,
+        "config": Config.resolve(method, overrides).as_dict(),
+    }
+    _begin(out, about, resume)
+    shares = _shares(trials, factor)
+    alive, content = trials, {}
+    for place, share in enumerate(shares):
+        stops = [
+            Stop(trial.config.changed({"seed": seed}), out / _folder(trial.number, seed), share)
+            for trial in alive
+            for seed in seeds
+        ]
+        found = iter(each(stops, _reached, jobs, watch))
+        for trial in alive:
+            trial.take([next(found) for _ in seeds])
+        content = _content(about, trials, shares[: place + 1], seeds)
+        write_json(out / RESULT, content)
+        checkpoint.write_atomic(out / "tune.csv", _csv(content["trials"]).encode())
+        survivors = sorted((t for t in alive if t.aucs[-1] is not None), key=lambda t: t.rank, reverse=True)
+        if not survivors:
+            raise InputError(f"All trials have failed; the first one: {alive[0].why}")
+        alive = survivors[: math.ceil(len(alive) / factor)]
+    best = content["best"]
+    results = [read_json(out / run / "result.json") for run in best["runs"]]
+    aucs = [result["test_auc"] for result in results]
+    best |= {"test_auc": statistics.fmean(aucs), "test_auc_by_seed": aucs}
+    best["test_auc_std"] = statistics.stdev(aucs) if len(aucs) > 1 else None
+    write_json(out / RESULT, content | {"done": True})
+    return content | {"done": True}
+
+
+def default_grid(method: str, overrides: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Step sizes around the one in force."""
+    eta = Config.resolve(method, overrides).sections["schedule"]["eta"]
+    return {"schedule.eta": [float(f"{factor * eta:.6g}") for factor in AROUND]}
+
+
+def _trials(
+    method: str, overrides: Mapping[str, Any], grid: Mapping[str, Sequence[Any]], most: int | None, seed: int
+) -> list[Trial]:
+    """The combinations, each checked before anything is trained."""
+    for name, values in grid.items():
+        if not values:
+            raise InputError(f"--grid {name} names no value.")
+        if name in ("seed", "device"):
+            raise InputError(f"--grid {name}: this cannot be tuned.")
+    count = math.prod(len(values) for values in grid.values())
+    if most is None and count > MOST:
+        raise InputError(f"The grid has {count} combinations: --trials says how many of them to draw.")
+    chosen = np.arange(count)
+    if most is not None and most < count:
+        chosen = np.sort(rng.generator(seed, rng.TRIALS).permutation(count)[:most])
+    every = itertools.product(*grid.values())
+    wanted = set(chosen.tolist())
+    picked = [values for i, values in enumerate(every) if i in wanted]
+    found = []
+    for number, values in enumerate(picked):
+        settings = dict(zip(grid, values, strict=True))
+        found.append(Trial(number, settings, Config.resolve(method, {**overrides, **settings}), []))
+    if any(trial.config.data != found[0].config.data for trial in found):
+        raise InputError("The grid changes the data, but trials are compared on the same validation rows.")
+    return found
+
+
+def _shares(trials: Sequence[Trial], factor: int) -> list[float]:
+    """Of the rounds, at which trials are compared: the first one has at least a cycle."""
+    if factor == 1:
+        return [1.0]
+    cycles = min(trial.config.component("schedule").cycles for trial in trials)
+    halvings = 0
+    while factor ** (halvings + 1) <= min(len(trials), cycles):
+        halvings += 1
+    return [1 / factor**k for k in range(halvings, -1, -1)]
+
+
+def _reached(stop: Stop, prepared: Prepared, watch: Watch | None) -> Reached:
+    """Have a trial go on to its share of the rounds, unless it has been there."""
+    known = read_json(stop.folder / RUNGS) if (stop.folder / RUNGS).exists() else {}
+    if (name := f"{stop.share:.6f}") not in known:
+        known[name] = tuple(_trained(stop, prepared, watch))
+        stop.folder.mkdir(parents=True, exist_ok=True)
+        write_json(stop.folder / RUNGS, known)
+    return Reached(*known[name])
+
+
+def _trained(stop: Stop, prepared: Prepared, watch: Watch | None) -> Reached:
+    config, clients = stop.config, prepared.train.clients
+    every = config.train.eval_every or config.roster(clients).cycle_length
+    until = math.ceil(stop.share * config.rounds(clients) / every) * every
+    try:
+        result = runner.run(
+            config,
+            stop.folder,
+            resume=True,
+            prepared=prepared,
+            watch=watch,
+            until=None if stop.share == 1 else until,
+        )
+    except Paused as paused:
+        return Reached(paused.auc, paused.round, "" if paused.auc is not None else "it was never validated")
+    except InputError as error:
+        return Reached(None, 0, str(error))
+    return Reached(result["valid_auc"], result["rounds"])
+
+
+def _begin(out: Path, about: Mapping[str, Any], resume: bool) -> None:
+    """The folder is new, or holds the same search."""
+    known = read_json(out / RESULT) if (out / RESULT).exists() else None
+    if known is not None and not resume:
+        raise InputError(f"{out} already holds a search; choose another --out, or --resume to go on.")
+    asked = json.loads(json.dumps(about))
+    if known is not None and {name: known.get(name) for name in asked} != asked:
+        raise InputError(f"{out} holds another search (other data, grid or seeds); choose another --out.")
+    out.mkdir(parents=True, exist_ok=True)
+    if known is None:
+        write_json(out / RESULT, {"schema": 1, "kind": "tune"} | asked)
+
+
+def _content(
+    about: Mapping[str, Any], trials: Sequence[Trial], shares: Sequence[float], seeds: Sequence[int]
+) -> dict[str, Any]:
+    """tune.json: all trials, the best first."""
+    ranked = sorted(trials, key=lambda trial: trial.rank, reverse=True)
+    rows = [
+        {
+            "trial": trial.number,
+            "settings": trial.settings,
+            "valid_auc": next((auc for auc in reversed(trial.aucs) if auc is not None), None),
+            "share": shares[len(trial.aucs) - 1],
+            "rounds": trial.rounds,
+            "valid_auc_by_share": trial.aucs,
+            "note": trial.why,
+        }
+        for trial in ranked
+    ]
+    best = ranked[0]
+    runs = [_folder(best.number, seed) for seed in seeds]
+    return {
+        "schema": 1,
+        "kind": "tune",
+        **about,
+        "shares": list(shares),
+        "trials": rows,
+        "best": {"settings": best.settings, "valid_auc": rows[0]["valid_auc"], "runs": runs},
+        "versions": versions(),
+    }
+
+
+def _folder(trial: int, seed: int) -> str:
+    return f"trial-{trial:03d}/seed-{seed}"
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    file = io.StringIO()
+    others = ("valid_auc", "share", "rounds", "note")
+    plain = [{"trial": r["trial"], **r["settings"], **{name: r[name] for name in others}} for r in rows]
+    writer = csv.DictWriter(file, fieldnames=list(plain[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(plain)
+    return file.getvalue()

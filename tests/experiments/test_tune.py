@@ -1,0 +1,161 @@
+"""Successive halving: what it keeps, that nothing is trained twice, and that it can be interrupted."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from fedauc.cli import app
+from fedauc.core.checkpoint import read_tensors
+from fedauc.errors import InputError
+from fedauc.experiments import runner
+from fedauc.experiments.config import Config, parse_grid
+from fedauc.experiments.tune import default_grid, tune
+from tests.experiments.tables import claims_csv
+
+METHOD = "cycp-minimax"
+GRID = {"eta": [0.01, 0.1, 0.3], "train.batch": [8, 16, 32]}
+
+
+def settings_for(folder):
+    path = claims_csv(folder)
+    return {"data.path": [str(path)], "data.label": "fraud", "data.client": "state", "schedule.cycles": 9}
+
+
+@pytest.fixture(scope="module")
+def search(tmp_path_factory):
+    """A finished search: its folder, its settings and what came out."""
+    folder = tmp_path_factory.mktemp("tune")
+    settings = settings_for(folder)
+    return folder / "out", settings, tune(METHOD, settings, GRID, [0, 1], folder / "out")
+
+
+def plain(content):
+    return json.loads(json.dumps({name: value for name, value in content.items() if name != "versions"}))
+
+
+def test_a_third_goes_on(search):
+    folder, _, content = search
+    assert content["shares"] == [pytest.approx(1 / 9), pytest.approx(1 / 3), 1.0]
+    came_to = [row["share"] for row in content["trials"]]
+    assert sorted(came_to) == pytest.approx([1 / 9] * 6 + [1 / 3] * 2 + [1])
+    for k in (0, 1):  # whoever goes on was at least as good as whoever does not
+        there = [row for row in content["trials"] if len(row["valid_auc_by_share"]) > k]
+        on = [row["valid_auc_by_share"][k] for row in there if len(row["valid_auc_by_share"]) > k + 1]
+        off = [row["valid_auc_by_share"][k] for row in there if len(row["valid_auc_by_share"]) == k + 1]
+        assert min(on) >= max(off)
+    assert content["best"]["settings"] == content["trials"][0]["settings"]
+    with open(folder / "tune.csv") as file:
+        assert [int(row["trial"]) for row in csv.DictReader(file)] == [r["trial"] for r in content["trials"]]
+
+
+def test_only_the_best_is_tested(search):
+    folder, _, content = search
+    tested = sorted(path.parent.relative_to(folder) for path in folder.rglob("result.json"))
+    assert [str(path) for path in tested] == content["best"]["runs"]
+
+
+def test_the_best_trial_is_the_run_that_train_makes(search, tmp_path):
+    folder, settings, content = search
+    for seed, run in enumerate(content["best"]["runs"]):
+        config = Config.resolve(METHOD, settings | content["best"]["settings"] | {"seed": seed})
+        result = runner.run(config, tmp_path / str(seed))
+        assert result["test_auc"] == content["best"]["test_auc_by_seed"][seed]
+        one, other = (
+            read_tensors(at / "model.safetensors")[0] for at in (tmp_path / str(seed), folder / run)
+        )
+        assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+class Interrupts(runner.Silent):
+    """After so many rounds of all runs."""
+
+    def __init__(self, rounds: int) -> None:
+        self.left = rounds
+
+    def round(self, record, auc, traffic) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("rounds", [25, 60])
+def test_an_interrupted_search_goes_on(search, tmp_path, rounds):
+    _, settings, content = search
+    with pytest.raises(KeyboardInterrupt):
+        tune(METHOD, settings, GRID, [0, 1], tmp_path, watch=Interrupts(rounds))
+    with pytest.raises(InputError, match="already holds a search"):
+        tune(METHOD, settings, GRID, [0, 1], tmp_path)
+    with pytest.raises(InputError, match="another search"):
+        tune(METHOD, settings, GRID | {"eta": [0.2]}, [0, 1], tmp_path, resume=True)
+    assert plain(tune(METHOD, settings, GRID, [0, 1], tmp_path, resume=True)) == plain(content)
+    again = tune(METHOD, settings, GRID, [0, 1], tmp_path, resume=True, watch=Interrupts(1))
+    assert plain(again) == plain(content)  # nothing is left to train
+
+
+@pytest.mark.slow
+def test_several_at_once_are_the_same(search, tmp_path):
+    _, settings, content = search
+    assert plain(tune(METHOD, settings, GRID, [0, 1], tmp_path, jobs=2)) == plain(content)
+
+
+def test_a_trial_that_fails_says_why(tmp_path):
+    settings = settings_for(tmp_path)
+    grid = {"eta": [0.1, 1e30], "objective.link": ["identity"]}
+    content = tune(METHOD, settings, grid, [0], tmp_path / "out", factor=2)
+    assert content["best"]["settings"]["eta"] == 0.1
+    assert content["trials"][-1]["valid_auc"] is None
+    assert "is too large for these data" in content["trials"][-1]["note"]
+    with pytest.raises(InputError, match=r"All trials have failed; the first one: .* too large"):
+        tune(METHOD, settings, grid | {"eta": [1e30]}, [0], tmp_path / "none")
+
+
+def test_a_part_of_the_grid_is_drawn(tmp_path):
+    settings = settings_for(tmp_path) | {"schedule.cycles": 1}
+    found = [tune(METHOD, settings, GRID, [seed], tmp_path / str(seed), most=3) for seed in (0, 1)]
+    drawn = [sorted(str(row["settings"]) for row in content["trials"]) for content in found]
+    assert [len(each) for each in drawn] == [3, 3]
+    assert drawn[0] != drawn[1]
+    assert found[0]["shares"] == [1.0]  # one cycle cannot be shared
+
+
+@pytest.mark.parametrize(
+    ("grid", "why"),
+    [
+        ({"eta": []}, "names no value"),
+        ({"valid_fraction": [0.1, 0.2]}, "changes the data"),
+        ({"seed": [1, 2]}, "cannot be tuned"),
+        ({"nonsense": [1]}, "no setting 'nonsense'"),
+        ({"eta": range(1, 1002)}, "has 1001 combinations"),
+    ],
+)
+def test_a_grid_that_cannot_be(grid, why, tmp_path):
+    with pytest.raises(InputError, match=why):
+        tune(METHOD, settings_for(tmp_path), grid, [0], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_grids_are_written_as_settings_are():
+    asked = parse_grid(["eta=0.1,1e-2", "model.hidden=[5],[5, 3]", "objective.link=sigmoid"])
+    assert asked == {"eta": [0.1, "1e-2"], "model.hidden": [[5], [5, 3]], "objective.link": ["sigmoid"]}
+    for wrong in ("eta", "=1", "eta=", "eta=[1"):
+        with pytest.raises(InputError, match="--grid takes"):
+            parse_grid([wrong])
+    with pytest.raises(InputError, match="every key once"):
+        parse_grid(["eta=1", "eta=2"])
+    assert default_grid(METHOD, {})["schedule.eta"] == [0.01, 0.03, 0.1, 0.3]
+
+
+def test_the_command_says_what_to_do_next(tmp_path):
+    path = claims_csv(tmp_path)
+    given = ["tune", "--data", path, "--label", "fraud", "--client", "state", "--out", tmp_path / "out"]
+    given += ["--grid", "objective.surrogate=square,sigmoid", "--set", "cycles=2", "--factor", "2"]
+    done = CliRunner().invoke(app, [str(each) for each in given])
+    assert done.exit_code == 0, done.output
+    best = json.loads((tmp_path / "out/tune.json").read_text())["best"]
+    assert f"best: --set objective.surrogate={best['settings']['objective.surrogate']}" in done.output
+    assert f"test AUC {best['test_auc']:.4f}" in done.output
