@@ -114,6 +114,9 @@ def main() -> None:
     }
     records.write_json(given.out / "result.json", found)
     say(f"test AUC {found['test_auc']:.4f}, in one process {found['in_process_test_auc']:.4f}")
+    if faults[0]["rounds_without_it"]:
+        gone = faults[0]
+        say(f"they differ because {gone['site']} missed {gone['rounds_without_it']} rounds of its group")
     say(f"{found['seconds_per_round']} s a round; report: {report}")
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -23,7 +24,12 @@ site = typer.Typer(no_args_is_help=True, help="Take part in a federation (a hosp
 
 Where = Annotated[Path, typer.Argument(help="The federation's folder [this one].", show_default=False)]
 Kit = Annotated[Path, typer.Argument(help="The kit that the coordinator has sent: NAME.zip, or its folder.")]
-SiteData = Annotated[Path, typer.Option("--data", help="This site's table, CSV or Parquet. It stays here.")]
+SiteData = Annotated[
+    list[Path], typer.Option("--data", help="This site's table, CSV or Parquet. It stays here.")
+]
+Limits = Annotated[
+    Path | None, typer.Option(help="This site's own limits, a TOML file (docs/federation.md).")
+]
 
 
 def _say(text: str) -> None:
@@ -68,16 +74,22 @@ def init(
 ) -> None:
     """Begin a federation: federation.toml, and a kit with a certificate for every site."""
     _installed()
+    import yaml
+
+    from fedauc.data.table import read_table
     from fedauc.experiments.config import parse_settings
     from fedauc.federation import plan
     from fedauc.federation.folder import Folder
     from fedauc.federation.joining import examine
 
     address = plan.Address(folder.resolve().name, host, port, admin_port)
-    given = parse_settings(settings or [])
+    given = {name: yaml.safe_load(text) for name, text in parse_settings(settings or []).items()}
     experiment = plan.Experiment(label, positive, method, model, tuple(drop or ()), seed, given)
     first = plan.Plan(address, experiment, {name: plan.Organisation() for name in sites})
-    columns = {n: kind for n, kind, _ in examine(first, like).columns} if like is not None else {}
+    columns = {}
+    if like is not None:
+        read_table(like, label=label, positive=positive, drop=drop or ())  # (it must have both classes)
+        columns = {n: kind for n, kind, _ in examine(first, like).columns}
     Folder.new(folder, address, experiment, sites, columns)
     say(
         f"{folder / plan.FILE}: look it over, and say which sites train together and when.\n"
@@ -101,6 +113,7 @@ def kit(
 def start(folder: Where = Path()) -> None:
     """Run the server, and the training to its end. Interrupt it as you like: `resume` goes on."""
     here = _folder(folder)
+    here.check_idle()
     if here.run.exists():
         raise InputError(f"{here.run} holds a run: `fedauc federation resume {folder}` goes on with it.")
     active = {name: site for name, site in here.plan.sites.items() if name not in here.revoked}
@@ -110,9 +123,15 @@ def start(folder: Where = Path()) -> None:
 @federation.command()
 def resume(folder: Where = Path()) -> None:
     """Go on with a run that was stopped, or whose coordinator has died."""
+    from fedauc.experiments.records import read_json
+
     here = _folder(folder)
     if not here.run.exists():
         raise InputError(f"{here.run} holds no run: `fedauc federation start {folder}` begins one.")
+    here.check_idle()
+    if (here.run / "result.json").exists():
+        _result(here, read_json(here.run / "result.json"))
+        return
     _supervised(here, here.begun())
 
 
@@ -121,12 +140,14 @@ def _supervised(here: Folder, plan: Plan) -> None:
 
     here.begin(plan)
     _ending(here)
-    address = plan.federation
-    _say(f"server on {address.host}, port {address.port}; waiting for {len(plan.sites)} sites")
     result = Supervisor(here, plan, _say).run()
     if result is None:
         _say(f"stopped; `fedauc federation resume {here.path}` goes on")
         return
+    _result(here, result)
+
+
+def _result(here: Folder, result: Mapping[str, Any]) -> None:
     low, high = result["test_auc_ci"]
     say(
         f"test AUC {result['test_auc']:.4f} (95 % {low:.4f} to {high:.4f}), validation AUC"
@@ -167,7 +188,11 @@ def status(
         return
     lines = [f"{found['name']}: {found['state']}" + (f" ({found['reason']})" if found["reason"] else "")]
     lines.append(f"round {found['round']} of {found['rounds']}, group {', '.join(found['group']) or '–'}")
-    auc = "–" if found["valid_auc"] is None else f"{found['valid_auc']:.4f} at round {found['validated']}"
+    auc = "–"
+    if found["valid_auc"] is not None:
+        auc = f"{found['valid_auc']:.4f} at round {found['validated']}, {found['highest_auc']:.4f} at most"
+    if found["waiting"]:
+        lines.append(f"waiting for {found['waiting']}")
     lines.append(f"validation AUC {auc}; {found['up']} up, {found['down']} down")
     lines.append(f"restarts {found['restarts']}, faults {found['faults']}")
     for line in lines:
@@ -187,12 +212,15 @@ def add(name: Annotated[str, typer.Argument(help="The new site.")], folder: Wher
 
     _folder(folder).add(name)
     path = folder / FILE
-    say(f"{path}: say in which group {name} trains, and when; then `fedauc federation kit {name} {folder}`.")
+    say(
+        f"{path}: change {name}'s lines if it trains in another group, or at times; then `fedauc federation"
+        f" kit {name} {folder}`. It takes part in the next run."
+    )
 
 
 @federation.command()
 def revoke(name: Annotated[str, typer.Argument(help="The site.")], folder: Where = Path()) -> None:
-    """Refuse an organisation from now on; a run that has begun goes on without it."""
+    """Refuse an organisation for good; a run that has begun goes on without it."""
     _folder(folder).revoke(name)
     say(f"{name} is refused from now on.")
 
@@ -231,16 +259,21 @@ def job(
 
 
 @site.command()
-def check(kit: Kit, data: SiteData) -> None:
+def check(kit: Kit, data: SiteData, limits: Limits = None) -> None:
     """Hold the table against the federation's plan. Nothing is sent."""
-    if not _checked(kit, data):
+    if not _checked(kit, data, limits):
         raise typer.Exit(2)
 
 
-def _checked(kit: Path, data: Path) -> bool:
+def _checked(kit: Path, tables: list[Path], limits: Path | None) -> bool:
     from fedauc.federation import kits
     from fedauc.federation.joining import examine
+    from fedauc.federation.messages import Refused
+    from fedauc.federation.policy import Policy
 
+    if len(tables) > 1:
+        raise InputError("--data names two tables: a site takes part with one.")
+    (data,) = tables
     folder = kits.unpacked(kit)
     name, plan = kits.about(folder)
     found = examine(plan, data)
@@ -253,7 +286,12 @@ def _checked(kit: Path, data: Path) -> bool:
     for column, kind, missing in found.columns:
         table.add_row(column, f"{kind}s", f"{100 * missing:.1f} %")
     out_console.print(table)
+    say(f"{plan.experiment.label}: " + ", ".join(f"{v} in {n} rows" for v, n in found.labels.items()))
     notes = list(found.notes)
+    try:
+        (Policy() if limits is None else Policy.read(limits)).check_method(plan.experiment.method)
+    except Refused as reason:
+        found.problems.append(f"{str(reason).capitalize()}, which this federation trains with.")
     if (end := kits.ends(folder)) - datetime.now(UTC) < kits.SOON:
         notes.append(f"This kit's certificate ends on {end:%d %B %Y}: ask the coordinator for a new one.")
     for note in notes:
@@ -262,7 +300,8 @@ def _checked(kit: Path, data: Path) -> bool:
         err_console.print(f"fedauc: {problem}", style="bold red", highlight=False, markup=False)
     if not found.problems:
         wanted = "as the federation wants it" if plan.columns else "the federation asks for no columns"
-        say(f"The table can take part ({wanted}).")
+        without = "" if found.positives else ", without a positive row"
+        say(f"The table can take part ({wanted}{without}).")
     return not found.problems
 
 
@@ -270,20 +309,15 @@ def _checked(kit: Path, data: Path) -> bool:
 def join(
     kit: Kit,
     data: SiteData,
-    limits: Annotated[
-        Path | None, typer.Option(help="This site's own limits, a TOML file (docs/federation.md).")
-    ] = None,
+    limits: Limits = None,
 ) -> None:
     """Join the federation and stay; training begins when the coordinator asks. Ctrl-C leaves."""
     _installed()
     from fedauc.federation import joining, kits
-    from fedauc.federation.policy import Policy
 
-    if limits is not None:
-        Policy.read(limits)
-    if not _checked(kit, data):
+    if not _checked(kit, data, limits):
         raise typer.Exit(2)
     folder = kits.unpacked(kit)
     _say(f"joining as {folder.name}; the log is {folder / 'site.log'}; Ctrl-C leaves")
-    joining.join(folder, data, limits, _say)
+    joining.join(folder, data[0], limits, _say)
     _say("left")

@@ -348,7 +348,7 @@ def test_preparation_waits_for_everybody_and_names_who_is_missing(files, tmp_pat
     other = Travellers(files, tmp_path / "others")
     other.leave("geneva", HOUR)
     with pytest.raises(
-        InputError, match=r"Not all sites have answered with 'counted': geneva: not reached\."
+        InputError, match=r"The training cannot begin without all sites: geneva: not reached\."
     ):
         trained(other, tmp_path / "other")
     assert not (tmp_path / "other" / AGREED).exists()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pandas as pd
@@ -20,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from fedauc.federation import kits
 from fedauc.federation.folder import Folder
+from fedauc.federation.joining import _alone
 
 
 def run(*arguments) -> str:
@@ -104,6 +108,82 @@ def test_a_folder_without_a_federation(command, tmp_path):
         run("federation", command, tmp_path)
 
 
+def test_a_positive_value_that_the_table_does_not_have(federation, tmp_path):
+    given = ["federation", "init", tmp_path / "new", "--site", "a", "--label", "ill", "--positive", "yes"]
+    with pytest.raises(InputError, match="yes"):
+        run(*given, "--like", federation.parent / "table.csv")
+    assert not (tmp_path / "new").exists()
+
+
+def test_ports_must_differ(tmp_path):
+    given = ["federation", "init", tmp_path / "new", "--site", "a", "--label", "y", "--positive", "1"]
+    with pytest.raises(InputError, match="both 8002"):
+        run(*given, "--admin-port", 8002)
+
+
+def test_settings_are_written_as_what_they_are(federation):
+    assert "\ncycles = 3\n" in (federation / "federation.toml").read_text()
+
+
+def test_a_site_says_what_its_labels_are_and_holds_its_limits_against_the_plan(federation, tmp_path):
+    kit = tmp_path / "hospital-1.zip"
+    run("federation", "kit", "hospital-1", federation, "--out", kit)
+    table = pd.read_csv(federation.parent / "table.csv").astype({"ill": object})
+    table.loc[:2, "ill"] = "maybe"
+    table.to_csv(tmp_path / "table.csv", index=False)
+    said = run("site", "check", kit, "--data", tmp_path / "table.csv")
+    assert "ill: 0 in 27 rows, 1 in 10 rows, maybe in 3 rows" in said
+    assert "All that is not '1' counts as negative." in said
+    with pytest.raises(InputError, match="names two tables"):
+        run("site", "check", kit, "--data", tmp_path / "table.csv", "--data", federation / "table.csv")
+    limits = tmp_path / "limits.toml"
+    limits.write_text('methods = ["coda*"]')
+    said = run("site", "check", kit, "--data", tmp_path / "table.csv", "--limits", limits)
+    assert "do not allow the method cycp-pairwise" in said.replace("\n", " ")
+    limits.write_text('methods = ["nonsense-*"]')
+    with pytest.raises(InputError, match="there is no method 'nonsense-\\*'"):
+        run("site", "check", kit, "--data", tmp_path / "table.csv", "--limits", limits)
+
+
+def test_waiting_for_a_window_is_shown(federation, tmp_path, monkeypatch):
+    folder = shutil.copytree(federation, tmp_path / "copy")
+    (folder / "run").mkdir()
+    line = {"event": "waiting", "sites": ["hospital-2"], "until": "2999-01-04T12:00:00+00:00"}
+    (folder / "run/participation.jsonl").write_text(json.dumps(line) + "\n")
+    (folder / "status.json").write_text(json.dumps({"state": "running", "pid": os.getpid()}))
+    monkeypatch.setattr("fedauc.federation.folder._is_supervisor", lambda pid: True)
+    assert "waiting for hospital-2, until Fri 04 January 12:00 UTC" in run("federation", "status", folder)
+    with pytest.raises(InputError, match="is being run already"):
+        run("federation", "start", folder)
+
+
+def test_a_finished_run_is_shown_and_not_run_again(federation, tmp_path):
+    folder = shutil.copytree(federation, tmp_path / "copy")
+    (folder / "run").mkdir()
+    result = {"test_auc": 0.9, "test_auc_ci": [0.8, 1.0], "valid_auc": 0.8, "best_round": 2, "rounds": 4}
+    (folder / "run/result.json").write_text(json.dumps(result))
+    assert "test AUC 0.9000" in run("federation", "resume", folder)
+
+
+def test_a_revoked_site_gets_no_kit(federation, tmp_path):
+    folder = shutil.copytree(federation, tmp_path / "copy")
+    run("federation", "revoke", "hospital-2", folder)
+    with pytest.raises(InputError, match="is refused already"):
+        run("federation", "revoke", "hospital-2", folder)
+    with pytest.raises(InputError, match="has been revoked"):
+        run("federation", "kit", "hospital-2", folder)
+
+
+def test_a_kit_is_used_by_one_process(federation, tmp_path, monkeypatch):
+    with subprocess.Popen([sys.executable, "-c", "input()", "site", "join"], stdin=subprocess.PIPE) as other:
+        (tmp_path / "joined.pid").write_text(str(other.pid))
+        with pytest.raises(InputError, match=f"is in use already, by process {other.pid}"):
+            _alone(tmp_path)
+        other.communicate(b"\n")
+    _alone(tmp_path)
+    assert (tmp_path / "joined.pid").read_text() == str(os.getpid())
+
+
 def test_a_job_for_another_deployment(federation, tmp_path):
     run("federation", "job", federation, "--out", tmp_path, "--runs", "/srv/run", "--client", "always-there")
     meta = json.loads((tmp_path / "fedauc/meta.json").read_text())
@@ -129,7 +209,8 @@ def test_renewed_certificates_are_of_the_same_federation(federation, tmp_path):
     kit = kits.unpacked(folder.pack("hospital-1", tmp_path / "hospital-1.zip"))
     (kit / "fedauc").mkdir()
     (kit / "fedauc" / "memory").write_text("what the site keeps")
-    before, plan = kits.ends(kit), folder.kits.server.parent
+    before, made = kits.ends(kit), folder.kits.server.parent
+    keys = {path: path.read_bytes() for path in made.glob("*/startup/*.key")}
     others = (folder.kits.site("hospital-2") / kits.CERTIFICATE).read_bytes()
     assert "valid until" in run("federation", "renew", federation, "--site", "hospital-1")
     assert kits.unpacked(folder.pack("hospital-1", tmp_path / "hospital-1.zip")) == kit
@@ -139,13 +220,16 @@ def test_renewed_certificates_are_of_the_same_federation(federation, tmp_path):
     server = (folder.kits.server / "startup" / "server.crt").read_bytes()
     run("federation", "renew", federation)
     assert (folder.kits.server / "startup" / "server.crt").read_bytes() != server
-    assert sorted(plan.parent.glob("prod_*")) == [plan]
+    assert {path: path.read_bytes() for path in made.glob("*/startup/*.key")} == keys
     root = x509.load_pem_x509_certificate((kit / kits.ROOT).read_bytes())
-    for path in [kit / kits.CERTIFICATE, *plan.glob("*/startup/*.crt")]:
-        x509.load_pem_x509_certificate(path.read_bytes()).verify_directly_issued_by(root)
+    for path in [kit / kits.CERTIFICATE, *made.glob("*/startup/*.crt")]:
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+        found.verify_directly_issued_by(root)
         key = load_pem_private_key(path.with_suffix(".key").read_bytes(), None)
-        public = x509.load_pem_x509_certificate(path.read_bytes()).public_key()
-        assert key.public_key().public_numbers() == public.public_numbers()
+        assert key.public_key().public_numbers() == found.public_key().public_numbers()
+    added = x509.load_pem_x509_certificate((folder.kits.server / "startup" / "server.crt").read_bytes())
+    names = added.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    assert names.value.get_values_for_type(x509.DNSName) == ["localhost"]
 
 
 def test_everybody_is_told_before_a_certificate_ends(federation, tmp_path, monkeypatch):

@@ -12,11 +12,12 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
-from tests.federation.sites import written
+from tests.federation.sites import SITES, Hours, written
 
 from fedauc.core.checkpoint import previous, read_tensors
 from fedauc.errors import InputError
@@ -26,7 +27,7 @@ from fedauc.experiments.config import Config
 pytest.importorskip("nvflare", reason="nvflare is not installed: pip install 'fedauc[nvflare]'")
 
 from fedauc.federation import kits
-from fedauc.federation.flare import DATA
+from fedauc.federation.flare import DATA, Busy, only_one
 from fedauc.federation.rehearsal import Rehearsal, call, free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flare")]
@@ -151,13 +152,20 @@ def test_slow_and_revoked_sites_strangers_and_a_full_disk(federation, tmp_path):
         assert "Successfully registered" not in wrong.read_text()
     assert server.read_text().count("joined") == joined
 
+    # New certificates: the server starts anew, and the sites connect again by themselves.
+    call("federation", "renew", federation.coordinator)
+    federation.until(lambda: federation.status()["restarts"] == 1)
+    before = {name: took_part(federation, name) for name in SITES}
+    assert federation.until(lambda: all(took_part(federation, n) > k + 1 for n, k in before.items())) < 60
+
     # A revoked site is refused, and the run goes on without it.
     call("federation", "revoke", "zurich", federation.coordinator)
-    federation.until(lambda: federation.status()["restarts"] == 1)
+    federation.until(lambda: federation.status()["restarts"] == 2)
     federation.until_round(federation.round + 10)
-    before = took_part(federation, "zurich")
+    before = took_part(federation, "zurich"), len(missed(federation, "zurich"))
     federation.until_round(federation.round + 20)
-    assert took_part(federation, "zurich") == before
+    assert (took_part(federation, "zurich"), len(missed(federation, "zurich"))) == before
+    (_,) = federation.coordinators()  # one job, whatever was submitted before
     assert next(row for row in federation.status()["sites"] if row["site"] == "zurich")["revoked"]
 
     # The coordinator's disk is full: it stops, says so, and the last checkpoint is whole.
@@ -193,3 +201,15 @@ def test_a_kit_holds_what_its_owner_needs_and_is_closed_to_others(tmp_path):
 def test_names_that_cannot_be_used(sites, tmp_path):
     with pytest.raises(InputError, match="name"):
         kits.provision(tmp_path / "kits", "localhost", 8002, 8003, sites)
+
+
+def test_a_job_waits_for_the_one_that_is_about_to_end(tmp_path):
+    """Two jobs never write to the folder of one run."""
+    out = tmp_path / "run"
+    with only_one(out, Hours()):
+        began = (clock := Hours()).now()
+        with pytest.raises(Busy, match="another job writes"), only_one(out, clock):
+            pass
+        assert clock.now() - began > timedelta(seconds=59)
+    with only_one(out, Hours()):
+        pass

@@ -244,7 +244,7 @@ def test_names_that_cannot_be_certified_are_refused(name, tmp_path):
 
 @pytest.mark.parametrize("sites", [["basel", "basel"], ["localhost"], ["attendant"]])
 def test_everybody_has_a_name_of_its_own(sites, tmp_path):
-    with pytest.raises(InputError, match="needs a name of its own"):
+    with pytest.raises(InputError, match=f"'{sites[-1]}' is the name of two"):
         kits.provision(tmp_path / "kits", "localhost", 8002, 8003, sites)
 
 
@@ -291,7 +291,7 @@ class TestNoKit:
         path.write_bytes(b"PK nonsense")
         with pytest.raises(InputError, match="cannot be read as a kit"):
             kits.unpacked(path)
-        with pytest.raises(InputError, match="cannot be read as a kit"):
+        with pytest.raises(InputError, match=r"missing\.zip does not exist"):
             kits.unpacked(tmp_path / "missing.zip")
 
     def test_a_folder(self, tmp_path):

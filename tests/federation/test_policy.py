@@ -78,7 +78,6 @@ class TestRead:
         (("cycp-*",), "codasca", False),
         (("cycp-*", "codasca"), "codasca", True),
         (("codasca",), "two-stage-codasca", False),
-        (("Codasca",), "codasca", False),
         (("cycp-?auc",), "cycp-pauc", True),
         ((), "fedavg", False),
     ],
@@ -192,3 +191,9 @@ def test_a_task_that_is_repeated_is_not_counted_twice(day, files, tmp_path):
     assert link.sites["geneva"].answer(last) == answer
     count = tmp_path / "sites" / "geneva" / "rounds.json"
     assert json.loads(count.read_text())["rounds"] == 2
+
+
+@pytest.mark.parametrize("pattern", ["Codasca", "nonsense-*", ""])
+def test_a_pattern_that_no_method_is_like_is_a_mistake(pattern):
+    with pytest.raises(InputError, match="there is no method"):
+        Policy((pattern,))

@@ -8,10 +8,10 @@ waited for. Preparation, and the test at the end, wait for everybody.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fedauc.federation.calendar import Window, together
 
@@ -65,6 +65,8 @@ class Attendance:
     gone: frozenset[str] = frozenset()
     """Sites that have been revoked: nobody asks them, and nobody waits for them."""
     clock: Clock = field(default_factory=Clock)
+    tell: Callable[[dict[str, Any]], None] = field(default=lambda line: None, compare=False)
+    """Is told of whom it waits for."""
     away: set[str] = field(default_factory=set)
     """Sites that could not be reached when they were asked last."""
 
@@ -83,7 +85,7 @@ class Attendance:
             return None
         if found[0] <= begin:
             return 0.0
-        self._until(found[0])
+        self._until(found[0], sites)
         return (self.clock.now() - begin).total_seconds()
 
     def ask(self, requests: Mapping[str, bytes], quorum: float = 0.0) -> dict[str, bytes | Failure]:
@@ -103,7 +105,7 @@ class Attendance:
                 opening = [self.windows[name].opens(self.clock.now(), HORIZON) for name in waiting]
                 if not (times := [time for time in opening if time is not None]):
                     break
-                self._until(min(times))
+                self._until(min(times), list(waiting))
         return replies | {name: Failure("its window never opens") for name in waiting}
 
     def _asked(
@@ -141,6 +143,9 @@ class Attendance:
         ends += [end for w in windows if w.is_open(now) and (end := w.closes(now)) is not None]
         return max((min(ends) - now).total_seconds(), 1.0)
 
-    def _until(self, time: datetime) -> None:
+    def _until(self, time: datetime, sites: Sequence[str]) -> None:
+        closed = sorted(set(sites) - set(self.open(sites)))
+        until = time.astimezone(UTC).isoformat(timespec="seconds")
+        self.tell({"event": "waiting", "sites": closed, "until": until})
         while (left := (time - self.clock.now()).total_seconds()) > 0:
             self.clock.sleep(min(left, 60.0))

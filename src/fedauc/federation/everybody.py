@@ -29,7 +29,7 @@ class Everybody:
         found, wrong = self.asked(request, reply, patient=True)
         if wrong:
             reasons = "; ".join(f"{self.sites[i]}: {reason}" for i, reason in wrong.items())
-            raise InputError(f"Not all sites have answered with {reply.kind!r}: {reasons}.")
+            raise InputError(f"The training cannot begin without all sites: {reasons}.")
         return [found[i] for i in range(len(self.sites))]
 
     def asked(

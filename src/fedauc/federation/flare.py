@@ -16,10 +16,11 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
-from datetime import UTC, datetime
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,11 @@ from fedauc.core import checkpoint
 from fedauc.errors import InputError
 from fedauc.experiments import runner
 from fedauc.federation import coordinator
-from fedauc.federation.attendance import Attendance, Clock, Failure
+from fedauc.federation.attendance import RETRY, Attendance, Clock, Failure
 from fedauc.federation.folder import JOURNAL, STOPPED
+from fedauc.federation.joining import SAID
 from fedauc.federation.kits import ABOUT, ATTENDANT, COORDINATOR, IDLE, about
-from fedauc.federation.messages import Refused
+from fedauc.federation.messages import Refused, about_message
 from fedauc.federation.plan import Plan
 from fedauc.federation.policy import Policy
 from fedauc.federation.site import Site, reading
@@ -58,11 +60,15 @@ SLICE = 3.0
 """Seconds after which a site says that it is still working."""
 MARGIN = 5.0
 """Seconds that a message may take on the way besides."""
+ENDING = timedelta(seconds=60)
+"""In which an earlier job must have ended."""
+TELL = 60.0
+"""Seconds between two lines of a site to its people."""
 SWEEP = 10.0
 """Seconds between two sweeps."""
 RATE = 4e6
 """Bytes a second that a large message is expected to make."""
-TIMEOUT = "not reached (timeout)"
+TIMEOUT, NOT_THERE, NOT_YET = "not reached in time", "not connected", "connected, but still starting"
 
 
 class FlareLink:
@@ -115,11 +121,11 @@ class FlareLink:
             )
         )
         if (code := reply.get_header(MessageHeaderKey.RETURN_CODE)) != CellReturnCode.OK:
-            return Failure(TIMEOUT if code == CellReturnCode.TIMEOUT else f"not reached ({code})", True)
+            return Failure(TIMEOUT if code == CellReturnCode.TIMEOUT else NOT_THERE, unreachable=True)
         if not isinstance(reply.payload, Shareable):
             return Failure("an answer that is none")
         if (code := reply.payload.get_return_code()) != ReturnCode.OK:
-            return Failure(f"not reached ({code})", unreachable=True)
+            return Failure(NOT_YET if code == ReturnCode.TOPIC_UNKNOWN else f"not reached ({code})", True)
         return reply.payload
 
 
@@ -175,6 +181,12 @@ class Coordinator(Controller):
             if not abort_signal.triggered:
                 _stopped(self.out, error)
             self.system_panic(str(error), fl_ctx)
+        except Busy as error:
+            self.system_panic(str(error), fl_ctx)
+
+
+class Busy(Exception):
+    """Another job is at work."""
 
 
 def carry_out(plan: Plan, out: Path, gone: frozenset[str], fl_ctx: FLContext, abort: Signal) -> None:
@@ -182,15 +194,34 @@ def carry_out(plan: Plan, out: Path, gone: frozenset[str], fl_ctx: FLContext, ab
     rounds = plan.rounds
     link, clock = FlareLink(fl_ctx, abort), JobClock(abort)
     waits = (rounds.deadline, rounds.grace, rounds.patience)
-    attendance = Attendance(link, plan.windows, *waits, gone=gone, clock=clock)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / STOPPED).unlink(missing_ok=True)
     journal = Journal(out / JOURNAL)
-    journal({"event": "resumed" if (out / "config.json").exists() else "started"} | _now())
-    settings: dict[str, Any] = {"quorum": rounds.quorum, "absent": rounds.absent, "journal": journal}
-    config = plan.config
-    prepared = coordinator.prepared(config, attendance, plan.names, out, plan.share, **settings)
-    runner.run(config, out, resume=True, prepared=prepared)
+    attendance = Attendance(link, plan.windows, *waits, gone=gone, clock=clock, tell=journal)
+    out.mkdir(parents=True, exist_ok=True)
+    with only_one(out, clock):
+        (out / STOPPED).unlink(missing_ok=True)
+        journal({"event": "resumed" if (out / "config.json").exists() else "started"} | _now())
+        settings: dict[str, Any] = {"quorum": rounds.quorum, "absent": rounds.absent, "journal": journal}
+        config = plan.config
+        prepared = coordinator.prepared(config, attendance, plan.names, out, plan.share, **settings)
+        runner.run(config, out, resume=True, prepared=prepared)
+
+
+@contextmanager
+def only_one(out: Path, clock: Clock) -> Iterator[None]:
+    """Hold a run's folder, which one job at a time may write; wait for another one that is about to end."""
+    import fcntl  # (not where sites run on Windows)
+
+    end = clock.now() + ENDING
+    with open(out.with_name(f"{out.name}.lock"), "w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if clock.now() > end:
+                    raise Busy(f"another job writes to {out}") from None
+                clock.sleep(RETRY)
+        yield
 
 
 def _now() -> dict[str, str]:
@@ -238,6 +269,7 @@ class Member(FLComponent):
         super().__init__()
         self.pool = ThreadPoolExecutor(1, "fedauc-site")
         self.sweep = Sweeper()
+        self.said = ("", 0.0)
         self.work: dict[str, Future[bytes]] = {}
         """By number of request, what is being answered or has been."""
 
@@ -260,7 +292,7 @@ class Member(FLComponent):
             return reply
         if isinstance(asked, bytes):
             self.work = {n: work for n, work in self.work.items() if not work.done()}
-            self.work[number] = self.pool.submit(self.site.answer, asked)
+            self.work[number] = self.pool.submit(self.answered, asked)
             self.pool.submit(self.sweep)
         work = self.work.get(number)
         if work is None:  # restarted since
@@ -273,6 +305,27 @@ class Member(FLComponent):
         except Refused as reason:
             reply["refused"] = str(reason)
         return reply
+
+    def answered(self, request: bytes) -> bytes:
+        """What the site answers; its people are told of what is new."""
+        try:
+            known = about_message(request)
+            answer = self.site.answer(request)
+        except Refused as reason:
+            self.tell("refused", f"refused: {reason}")
+            raise
+        if known["kind"] == "start":
+            self.tell("start", "a training is being prepared")
+        elif known["kind"] == "task":
+            self.tell("task", f"training: round {known['round'] + 1}")
+        return answer
+
+    def tell(self, what: str, text: str) -> None:
+        """One line a minute of the same kind, and whatever is of another one."""
+        now = time.monotonic()
+        if what != self.said[0] or now - self.said[1] > TELL:
+            self.said = (what, now)
+            LOG.warning("%s%s", SAID, text)
 
 
 def write_job(

@@ -79,11 +79,15 @@ class Folder:
 
     def pack(self, name: str, out: Path) -> Path:
         """A site's kit as one file, with what it must know of the federation."""
+        if name in self.revoked:
+            raise InputError(f"{name} has been revoked: add the organisation under another name.")
         return kits.packed(self.site(name), self.plan, out)
 
     def revoke(self, name: str) -> None:
         """Refuse a site from now on, also in a run that has begun."""
         self.site(name)
+        if name in self.revoked:
+            raise InputError(f"{name} is refused already.")
         kits.revoke(self.kits, name)
         self.restart_server()
 
@@ -91,9 +95,7 @@ class Folder:
         """New certificates for these sites, or else for the coordinator: its server and its own commands."""
         for name in sites:
             self.site(name)
-        address = self.plan.federation
-        own = (self.plan.federation.host, ATTENDANT, ADMIN)
-        kits.renew(self.kits, address.port, address.admin_port, list(self.plan.sites), sites or own)
+        kits.renew(self.kits, sites or (self.plan.federation.host, ATTENDANT, ADMIN))
         if not sites:
             self.restart_server()
 
@@ -136,12 +138,15 @@ class Folder:
                 raise InputError(f"The supervisor (process {known['pid']}) does not end.")
             time.sleep(0.2)
 
-    def begin(self, chosen: Plan) -> None:
-        """Keep the plan of a run: what is changed in federation.toml later is for the next one."""
+    def check_idle(self) -> None:
+        """One supervisor at a time."""
         if self.status()["state"] in RUNNING:
             raise InputError(
                 f"{self.path} is being run already: `fedauc federation status` says how it goes."
             )
+
+    def begin(self, chosen: Plan) -> None:
+        """Keep the plan of a run: what is changed in federation.toml later is for the next one."""
         self.run.mkdir(exist_ok=True)
         checkpoint.write_atomic(self.run / PLAN, json.dumps(chosen.as_dict(), indent=2).encode())
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
+import psutil
 
-from fedauc.data.statistics import propose_schema
+from fedauc.data.files import open_columns
+from fedauc.data.statistics import column_of, propose_schema
+from fedauc.errors import InputError
 from fedauc.federation import kits, processes
 from fedauc.federation.plan import Plan
 from fedauc.federation.site import reading
@@ -23,6 +28,8 @@ FEW = 10
 """Positives below which a site is told that they are few."""
 CONNECTED = "Successfully registered"
 """What FLARE logs then."""
+SAID = "fedauc says: "
+"""In its log, what a site's process tells its people."""
 KINDS = {"numeric": "number", "categorical": "text", "identifier": "text", "unsure": "text"}
 
 
@@ -34,6 +41,8 @@ class Examined:
     positives: int
     columns: list[tuple[str, str, float]]
     """Name, number or text, and the share of missing values."""
+    labels: dict[str, int]
+    """The label's values, and in how many rows they are."""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -47,6 +56,8 @@ def examine(plan: Plan, data: Path) -> Examined:
     missing = table.features.isna().mean()
     columns = [(name, kind, float(missing[name])) for name, kind in kinds.items()]
     positives = int(table.y.sum())
+    values = column_of(open_columns(data), experiment.label).astype("string").value_counts()
+    labels = {str(name): int(count) for name, count in values.items()}
     notes, problems = [], _compared(kinds, plan.columns)
     if positives in (0, len(table.y)):
         notes.append(
@@ -55,7 +66,9 @@ def examine(plan: Plan, data: Path) -> Examined:
         )
     elif positives < FEW:
         notes.append(f"Only {positives} rows are positive.")
-    return Examined(len(table.y), positives, columns, problems, notes)
+    if len(labels) > 2:
+        notes.append(f"All that is not {experiment.positive!r} counts as negative.")
+    return Examined(len(table.y), positives, columns, labels, problems, notes)
 
 
 def _compared(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
@@ -77,16 +90,21 @@ def join(kit: Path, data: Path, limits: Path | None, say: Callable[[str], None])
     environment = {DATA: str(data.absolute())} | ({LIMITS: str(limits.absolute())} if limits else {})
     child = processes.Child("site", kits.site_command(kit), kit.absolute() / "site.log", environment)
     stopping = processes.told(signal.SIGTERM, signal.SIGINT)
+    _alone(kit)
     pause = 1.0
     try:
         while not stopping.is_set():
-            began, connected = time.monotonic(), False
-            seen = child.log.stat().st_size if child.log.exists() else 0
+            began = time.monotonic()
+            seen = read = child.log.stat().st_size if child.log.exists() else 0
             child.start()
             while child.alive and not stopping.wait(0.2):
-                if not connected and CONNECTED in _since(child.log, seen):
-                    connected = True
-                    say("connected; trains when the coordinator asks")
+                new = _since(child.log, read)
+                read += len(new.encode(errors="surrogateescape"))
+                for line in new.splitlines():
+                    if CONNECTED in line:
+                        say("connected; trains when the coordinator asks")
+                    elif SAID in line:
+                        say(line.partition(SAID)[2])
             if stopping.is_set():
                 return
             child.end()
@@ -97,11 +115,23 @@ def join(kit: Path, data: Path, limits: Path | None, say: Callable[[str], None])
         child.end()
 
 
+def _alone(kit: Path) -> None:
+    """A kit is used by one process at a time: two would take each other's place."""
+    path = kit / "joined.pid"
+    other = None
+    with suppress(OSError, ValueError, psutil.Error):
+        process = psutil.Process(int(path.read_text()))
+        other = process.pid if "join" in process.cmdline() else None
+    if other not in (None, os.getpid()):
+        raise InputError(f"{kit} is in use already, by process {other}.")
+    path.write_text(str(os.getpid()))
+
+
 def _since(log: Path, place: int) -> str:
-    """What a log has said since it was so long."""
+    """The whole lines that a log has said since it was so long."""
     with open(log, "rb") as file:
         file.seek(place)
-        return file.read().decode(errors="replace")
+        return file.read().rpartition(b"\n")[0].decode(errors="surrogateescape")
 
 
 def _reason(said: str) -> str:

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,11 +20,15 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from fedauc.core import checkpoint
 from fedauc.errors import InputError
@@ -36,6 +39,7 @@ ADMIN = "coordinator@fedauc.org"
 VALID_DAYS = 3650
 """Of the root certificate, by which further sites are added; FLARE ends those of server and sites after 360
 days, and `renew` makes new ones."""
+RENEWED = timedelta(days=360)
 SOON = timedelta(days=30)
 """Before the end of a certificate: whoever can renew it is told."""
 COORDINATOR, MEMBER, IDLE = (f"fedauc.federation.flare.{name}" for name in ("Coordinator", "Member", "Idle"))
@@ -101,8 +105,9 @@ def provision(folder: Path, host: str, port: int, admin_port: int, sites: Sequen
             raise InputError(f"{name!r} cannot be a site's name: letters, digits, hyphens and _ only.")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*", host):
         raise InputError(f"{host!r} cannot be a server's name: letters, digits, dots and hyphens only.")
-    if len({*sites, host, ATTENDANT}) < len(sites) + 2:
-        raise InputError(f"Every site, and the server, needs a name of its own (and {ATTENDANT!r} is taken).")
+    for name in (host, ATTENDANT, *sites):
+        if [host, ATTENDANT, *sites].count(name) > 1:
+            raise InputError(f"{name!r} is the name of two: every site, and the server, needs its own.")
     folder = folder.absolute()
     kits = Kits(folder, host)
     if folder.exists() and any(folder.iterdir()) and not kits.made:
@@ -145,26 +150,44 @@ def _provisioned(folder: Path, project: Mapping[str, Any]) -> Path:
     return made.pop()
 
 
-def renew(kits: Kits, port: int, admin_port: int, sites: Sequence[str], names: Sequence[str]) -> None:
-    """New keys and certificates in the kits of these members, from the same root certificate."""
+def renew(kits: Kits, names: Sequence[str]) -> None:
+    """New certificates in the kits of these members, for the keys that they have.
+
+    The keys stay, because the tokens by which sites are known to a running federation are signed with them.
+    """
     state = kits.folder / PROJECT / "state" / "cert.json"
     known = json.loads(state.read_text())
-    left = {name: value for name, value in known.items() if name not in names}
-    checkpoint.write_atomic(state, json.dumps(left).encode())
-    made = _provisioned(kits.folder, _project(kits.host, port, admin_port, sites))
+    issuer = load_pem_private_key(known["root_pri_key"].encode(), None)
+    assert isinstance(issuer, RSAPrivateKey)
+    root = x509.load_pem_x509_certificate(known["root_cert"].encode())
     for name in names:
-        for path in (made / name / "startup").iterdir():
-            if path.suffix in (".crt", ".key"):
-                os.replace(path, kits._kit(name) / "startup" / path.name)
-    shutil.rmtree(made)  # (everybody goes on with the kit they have)
+        old = x509.load_pem_x509_certificate(known[name]["cert"].encode())
+        now = datetime.now(UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(old.subject)
+            .issuer_name(old.issuer)
+            .public_key(old.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now)
+            .not_valid_after(min(now + RENEWED, root.not_valid_after_utc))
+        )
+        for each in old.extensions:
+            builder = builder.add_extension(each.value, each.critical)
+        made = builder.sign(issuer, SHA256()).public_bytes(Encoding.PEM)
+        known[name]["cert"] = made.decode()
+        checkpoint.write_atomic(state, json.dumps(known).encode())
+        checkpoint.write_atomic(_certificate(kits._kit(name)), made)
+
+
+def _certificate(kit: Path) -> Path:
+    (path,) = (kit / "startup").glob("*.crt")
+    return path
 
 
 def ends(kit: Path) -> datetime:
     """When a kit's certificate is not valid any more."""
-    from cryptography import x509
-
-    (path,) = (kit / "startup").glob("*.crt")
-    return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+    return x509.load_pem_x509_certificate(_certificate(kit).read_bytes()).not_valid_after_utc
 
 
 def revoke(kits: Kits, site: str) -> None:
@@ -215,6 +238,8 @@ def unpacked(path: Path) -> Path:
     A later file of the same federation (a renewed certificate, a changed plan) replaces what came with the
     first one; what the site keeps there stays.
     """
+    if not path.exists():
+        raise InputError(f"{path} does not exist: it is the kit that the coordinator has sent.")
     if path.is_dir():
         if not (path / "startup" / "client.key").is_file():
             raise InputError(f"{path} is no kit of a site.")

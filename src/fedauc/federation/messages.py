@@ -48,7 +48,7 @@ class Message:
     @classmethod
     def unpacked(cls: type[M], data: bytes) -> M:
         """The message in these bytes, which must be of this kind."""
-        about = _about(data)
+        about = about_message(data)
         try:
             tensors = load(data)
         except (SafetensorError, ValueError, KeyError, TypeError) as error:
@@ -228,10 +228,11 @@ def digest(*contents: Any) -> str:
 
 def kind_of(data: bytes) -> str:
     """The kind that a message says it is."""
-    return str(_about(data).get("kind"))
+    return str(about_message(data).get("kind"))
 
 
-def _about(data: bytes) -> dict[str, Any]:
+def about_message(data: bytes) -> dict[str, Any]:
+    """What a message says besides its tensors, without looking at these."""
     try:
         length = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + length])

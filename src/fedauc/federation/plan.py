@@ -36,6 +36,8 @@ class Address:
         for name in ("port", "admin_port"):
             if not 1 <= getattr(self, name) <= 65535:
                 raise InputError(f"federation.{name} = {getattr(self, name)} is no port.")
+        if self.port == self.admin_port:
+            raise InputError(f"federation.port and admin_port are both {self.port}: they must differ.")
 
 
 @strict

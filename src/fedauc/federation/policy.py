@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Literal
 
 from fedauc.core import checkpoint
-from fedauc.errors import InputError
+from fedauc.errors import InputError, nearest
+from fedauc.experiments.presets import PRESETS
 from fedauc.federation.messages import Refused
 from fedauc.federation.settings import read_toml, strict
 
@@ -45,6 +46,9 @@ class Policy:
         for name, least in (("rounds_per_day", 0), ("bins", 1)):
             if (value := getattr(self, name)) is not None and value < least:
                 raise InputError(f"{name} = {value} must be at least {least}.")
+        for pattern in self.methods:
+            if not any(fnmatchcase(method, pattern) for method in PRESETS):
+                raise InputError(f"methods: there is no method {pattern!r}.{nearest(pattern, PRESETS)}")
 
     @classmethod
     def read(cls, path: Path) -> Policy:

@@ -177,8 +177,11 @@ class Rehearsal:
 
     def server_job(self) -> psutil.Process:
         """The coordinator's own process."""
-        found = self._found("runner_process", str(self.coordinator / KITS))
-        return found[0]
+        return self.coordinators()[0]
+
+    def coordinators(self) -> list[psutil.Process]:
+        """One, while a job runs."""
+        return self._found("runner_process", str(self.coordinator / KITS))
 
     def kill(self, process: psutil.Process) -> None:
         process.send_signal(signal.SIGKILL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from fedauc.federation.folder import RUNNING, Folder
@@ -30,6 +31,8 @@ def now(folder: Folder) -> dict[str, Any]:
         "group": [plan.names[client] for client in turn],
         "valid_auc": scored[-1]["valid_auc"] if scored else None,
         "validated": scored[-1]["round"] if scored else None,
+        "highest_auc": max((row["valid_auc"] for row in scored), default=None),
+        "waiting": _waiting(folder.participation()) if running else None,
         "up": human_bytes(last.get("bytes_up", 0)),
         "down": human_bytes(last.get("bytes_down", 0)),
         "restarts": known.get("restarts", 0),
@@ -38,13 +41,25 @@ def now(folder: Folder) -> dict[str, Any]:
     }
 
 
+def _waiting(lines: list[dict[str, Any]]) -> str | None:
+    """For whom, and until when, where windows are closed."""
+    if not lines or lines[-1].get("event") != "waiting":
+        return None
+    until = datetime.fromisoformat(lines[-1]["until"])
+    return (
+        f"{', '.join(lines[-1]['sites'])}, until {until:%a %d %B %H:%M} UTC"
+        if until > datetime.now(UTC)
+        else None
+    )
+
+
 def _site(name: str, lines: list[dict[str, Any]], online: bool, revoked: bool) -> dict[str, Any]:
-    missed = [line["missed"][name] for line in lines if name in line["missed"]]
+    missed = {line["round"]: line["missed"][name] for line in lines if name in line["missed"]}
     return {
         "site": name,
         "online": online and not revoked,
         "revoked": revoked,
         "took_part": sum(name in line["took_part"] for line in lines),
         "missed": len(missed),
-        "why": missed[-1] if missed else None,
+        "why": list(missed.values())[-1] if missed else None,
     }

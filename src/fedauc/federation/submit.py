@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 EVERY = 1.0
@@ -32,6 +33,7 @@ def main() -> None:
     sys.stdout = sys.stderr  # (FLARE prints)
     session = new_secure_session(ADMIN, kit, timeout=30)
     number, state = None, "WAITING"
+    _end_others(session)
     while not state.startswith("FINISHED"):
         line: dict[str, Any] = {"online": _online(session)}
         if number is None:
@@ -44,6 +46,14 @@ def main() -> None:
     print(json.dumps({"ended": state.removeprefix("FINISHED:")}), file=tell)
     tell.flush()
     os._exit(0)  # whatever threads the session has left
+
+
+def _end_others(session: Any) -> None:
+    """End jobs of an earlier time, which a server that was restarted would run beside the new one."""
+    for job in session.list_jobs():
+        if not str(job.get("status")).startswith("FINISHED"):
+            with suppress(Exception):  # (it may have ended meanwhile)
+                session.abort_job(job["job_id"])
 
 
 def _online(session: Any) -> list[str]:

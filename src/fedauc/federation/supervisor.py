@@ -29,6 +29,8 @@ from fedauc.federation.processes import Child
 
 FRUITLESS = 5
 """Jobs that may end without a new round before the supervisor gives up."""
+TELL = 60.0
+"""Seconds between two lines on how far it is."""
 PAUSE = 2.0
 """Seconds before a job is submitted again."""
 STARTING = 60.0
@@ -46,6 +48,8 @@ class Supervisor:
         self.attendant = Child("attendant", kits.site_command(attendant), logs / "attendant.log")
         self.job = Child("job", [], logs / "job.log")
         self.known: dict[str, Any] = {"pid": os.getpid(), "since": time.time(), "restarts": 0}
+        self.rounds = plan.config.rounds(len(plan.sites))
+        self.told = time.monotonic()
         self.stopping = processes.told(signal.SIGTERM, signal.SIGINT)
         self.renewing = processes.told(signal.SIGHUP)
 
@@ -54,6 +58,8 @@ class Supervisor:
         clear(self.folder)
         for port in (self.plan.federation.port, self.plan.federation.admin_port):
             processes.is_free(port)
+        address, expected = self.plan.federation, set(self.plan.sites) - set(self.folder.revoked)
+        self.say(f"server on {address.host}, port {address.port}; waiting for {len(expected)} sites")
         self._note("starting", online=[])
         fruitless, rounds = 0, len(self.folder.rounds())
         try:
@@ -136,8 +142,20 @@ class Supervisor:
                 return f"job {said['ended'].lower()}"
             running = said["state"] not in ("WAITING", "SUBMITTED")
             online = [name for name in said["online"] if name != ATTENDANT]
+            self._tell(online)
             self._note("running" if running else "starting", online=online)
         return "told to stop"
+
+    def _tell(self, online: list[str]) -> None:
+        """Who comes and goes and, once a minute, how far it is."""
+        before = set(self.known["online"]) - set(self.folder.revoked)
+        for name in sorted(before ^ (now := set(online) - set(self.folder.revoked))):
+            self.say(f"{name} is online" if name in now else f"{name} has gone")
+        if time.monotonic() - self.told > TELL and (rounds := self.folder.rounds()):
+            self.told = time.monotonic()
+            aucs = [row["valid_auc"] for row in rounds if row.get("valid_auc") is not None]
+            auc = f", validation AUC {aucs[-1]:.4f}" if aucs else ""
+            self.say(f"round {rounds[-1]['round']} of {self.rounds}{auc}")
 
     def _reason(self) -> str | None:
         """Why the coordinator has stopped by itself."""
