@@ -107,6 +107,12 @@ def test_unpack_stays_in_its_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"evil\.tar\.gz cannot be unpacked"):
         unpack(tmp_path / "evil.tar.gz", tmp_path / "in")
     assert not list(tmp_path.rglob("outside.txt"))
+    with tarfile.open(tmp_path / "link.tar.gz", "w:gz") as tar:
+        info = tarfile.TarInfo("inner")
+        info.type, info.linkname = tarfile.SYMTYPE, str(tmp_path)
+        tar.addfile(info)
+    with pytest.raises(InputError, match="inner is no file inside it"):
+        unpack(tmp_path / "link.tar.gz", tmp_path / "in")
     (tmp_path / "broken.tar.gz").write_bytes(b"\x1f\x8bnothing")
     with pytest.raises(InputError, match="cannot be unpacked"):
         unpack(tmp_path / "broken.tar.gz", tmp_path / "in")

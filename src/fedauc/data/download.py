@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import shutil
 import tarfile
 import tempfile
 from dataclasses import dataclass
@@ -145,12 +146,25 @@ def fetch_file(source: str, item: Published, folder: Path, *, progress: bool = F
     return Path(path)
 
 
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
+    """One file of an archive (`extractall` has a filter for this from Python 3.11.4 on only)."""
+    target = (folder / member.name).resolve()
+    source = tar.extractfile(member) if member.isfile() else None
+    if not target.is_relative_to(folder) or (source is None and not member.isdir()):
+        raise tarfile.TarError(f"{member.name} is no file inside it")
+    if source is not None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with source, open(target, "wb") as out:
+            shutil.copyfileobj(source, out)
+
+
 def unpack(archive: Path, folder: Path) -> None:
     """Unpack a tar archive into `folder`, refusing members that would leave it."""
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         try:
             with tarfile.open(archive) as tar:
-                tar.extractall(scratch, filter="data")
+                for member in tar:
+                    _extract(tar, member, Path(scratch).resolve())
         except (tarfile.TarError, EOFError, OSError) as error:
             raise InputError(
                 f"{archive} cannot be unpacked ({error}): delete it and fetch it again."
