@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import shutil
+import sys
 import tarfile
 import tempfile
 from dataclasses import dataclass
