@@ -241,6 +241,61 @@ def tune(
 
 
 @app.command()
+def reproduce(
+    paper: Annotated[str | None, typer.Argument(help="A paper's number.")] = None,
+    table: Annotated[str | None, typer.Argument(help="A table or figure of it.")] = None,
+    cells: Annotated[
+        str | None, typer.Option(help="Cells like these, with *, separated by commas [all].")
+    ] = None,
+    seed: Seed = 0,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from --seed on.")] = 3,
+    jobs: Annotated[int, typer.Option(help="Runs at the same time, each in its own process.")] = 1,
+    device: Device = "cpu",
+    data_root: Root = None,
+    out: Annotated[Path, typer.Option(help="Folder of the runs; what is finished is not run again.")] = Path(
+        "runs/reproduce"
+    ),
+    results: Annotated[
+        Path, typer.Option(help="Folder of PAPER/results.json, which gets the numbers.")
+    ] = Path("papers"),
+    quiet: Quiet = False,
+) -> None:
+    """Run a table of a paper and print ours beside theirs; without a table, list what there is."""
+    from fedauc.papers import PAPERS
+    from fedauc.papers.reproduce import reproduce as run
+    from fedauc.progress import watch_on
+
+    if paper is None:
+        _print_list([(known.name, f"{known.title}: {', '.join(known.tables)}") for known in PAPERS.values()])
+        return
+    if paper not in PAPERS:
+        raise InputError(f"There is no paper {paper!r}.{nearest(paper, PAPERS)}")
+    chosen = PAPERS[paper]
+    if table is None:
+        for cell in chosen.cells:
+            say(f"{cell.table}  {cell.key}")
+        return
+    for name, value in (("seeds", seeds), ("jobs", jobs)):
+        if value < 1:
+            raise InputError(f"--{name} must be at least 1.")
+    patterns = [each.strip() for each in (cells or "").split(",") if each.strip()]
+    rows = run(
+        chosen,
+        table,
+        patterns,
+        range(seed, seed + seeds),
+        out,
+        results,
+        device=_device(device),
+        root=data_root,
+        jobs=jobs,
+        watch=watch_on(err_console, quiet),
+        say=lambda text: err_console.print(text, highlight=False, markup=False),
+    )
+    _print_cells(rows, chosen.quantity)
+
+
+@app.command()
 def predict(
     run: Annotated[Path, typer.Argument(help="A run's folder.")],
     data: Annotated[Path, typer.Option(help="CSV or Parquet file with the same feature columns.")],
@@ -446,6 +501,27 @@ def _shell(name: str, value: Any) -> str:
     """A setting as it is given to --set, in quotes where a shell needs them."""
     text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     return shlex.quote(f"{name}={text}")
+
+
+def _print_cells(rows: list[dict[str, Any]], quantity: str) -> None:
+    from fedauc.progress import human_bytes
+
+    def shown(mean: float | None, std: float | None) -> str:
+        if mean is None:
+            return "–"
+        digits = 4 if abs(mean) < 2 else 1
+        return f"{mean:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
+
+    table = Table(
+        "method", "data", "setting", "theirs", "ours", "rounds", "traffic", box=None, title=quantity
+    )
+    for row in rows:
+        theirs, ours = shown(row["theirs"], row["theirs_std"]), shown(row["ours_mean"], row["ours_std"])
+        traffic = human_bytes(row["bytes_up"] + row["bytes_down"])
+        table.add_row(
+            row["method"], row["dataset"], row["setting"], theirs, ours, str(row["rounds"]), traffic
+        )
+    out_console.print(table)
 
 
 def _print_trials(content: dict[str, Any]) -> None:

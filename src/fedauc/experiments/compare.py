@@ -19,7 +19,7 @@ from fedauc.errors import InputError
 from fedauc.experiments import runner
 from fedauc.experiments.assembly import Prepared
 from fedauc.experiments.config import CHOSEN, Config, UnknownSetting
-from fedauc.experiments.jobs import each
+from fedauc.experiments.jobs import each, prepared
 from fedauc.experiments.outcome import versions
 from fedauc.experiments.records import read_json, write_json
 from fedauc.experiments.runner import Watch
@@ -222,16 +222,17 @@ def _model(config: Config, prepared: Prepared) -> Model:
     return models.init(config.component("model"), prepared.shape, config.seed, config.device)[0]
 
 
-def _run(job: Job, prepared: Prepared, watch: Watch | None) -> Outcome:
+def _run(job: Job, watch: Watch | None) -> Outcome:
     """A method's run, or a yardstick measured once and kept for --resume."""
     if job.name not in YARDSTICKS:
-        result = runner.run(job.config, job.folder, resume=job.resume, prepared=prepared, watch=watch)
+        rows = prepared(job.config)
+        result = runner.run(job.config, job.folder, resume=job.resume, prepared=rows, watch=watch)
         keys = ("test_auc", "valid_auc", "rounds", "bytes_up", "bytes_down", "seconds", "seconds_up")
         return Outcome(**{key: result[key] for key in keys})
     kept, here = job.folder / "yardstick.json", ranks.here()
     if (found := here.told(lambda: read_json(kept) if kept.exists() else None)) is not None:
         return Outcome(**found)
-    outcome = YARDSTICKS[job.name](job.config, prepared, watch)
+    outcome = YARDSTICKS[job.name](job.config, prepared(job.config), watch)
     if here.first:
         job.folder.mkdir(parents=True, exist_ok=True)
         write_json(kept, asdict(outcome))

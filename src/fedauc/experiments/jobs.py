@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from typing import Protocol, TypeVar
 
@@ -15,6 +15,7 @@ from fedauc.experiments.assembly import Prepared
 from fedauc.experiments.config import Config
 from fedauc.experiments.prepare import prepare
 from fedauc.experiments.runner import Watch
+from fedauc.experiments.settings import DataSettings
 from fedauc.transports import ranks
 
 
@@ -27,33 +28,35 @@ class Job(Protocol):
 
 J = TypeVar("J", bound=Job)
 R = TypeVar("R")
-Do = Callable[[J, Prepared, Watch | None], R]
+Do = Callable[[J, Watch | None], R]
 
 
 def each(work: Sequence[J], do: Do[J, R], jobs: int = 1, watch: Watch | None = None) -> list[R]:
     """What came of every piece of work, in its order; `do` is a function of a module where `jobs` > 1."""
-    if jobs == 1:
-        return _one_by_one(work, do, watch)
+    if jobs == 1:  # seed after seed, so that the rows of a seed are prepared once
+        order = sorted(range(len(work)), key=lambda i: work[i].config.seed)
+        try:
+            done = {i: do(work[i], watch) for i in order}
+        finally:
+            _prepared.cache_clear()  # (a file may have changed when it is asked for again)
+        return [done[i] for i in range(len(work))]
     if ranks.here().size > 1:
         raise InputError("--jobs starts processes of its own: under torchrun leave it out.")
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         return list(pool.map(partial(_alone, do), work))
 
 
-def _one_by_one(work: Sequence[J], do: Do[J, R], watch: Watch | None) -> list[R]:
-    """Seed after seed, so that the rows of a seed are prepared once."""
-    done: dict[int, R] = {}
-    key, prepared = None, None
-    for i in sorted(range(len(work)), key=lambda i: work[i].config.seed):
-        config = work[i].config
-        if prepared is None or key != (config.data, config.seed, config.device):
-            key, prepared = (config.data, config.seed, config.device), None  # (the old rows go first)
-            prepared = prepare(*key)
-        done[i] = do(work[i], prepared, watch)
-    return [done[i] for i in range(len(work))]
-
-
 def _alone(do: Do[J, R], job: J) -> R:
     """In a process of its own, with one CPU thread."""
     torch.set_num_threads(1)
-    return do(job, prepare(job.config.data, job.config.seed, job.config.device), None)
+    return do(job, None)
+
+
+def prepared(config: Config) -> Prepared:
+    """The rows of a configuration; those of the last one are kept."""
+    return _prepared(config.data, config.seed, config.device)
+
+
+@lru_cache(maxsize=1)
+def _prepared(data: DataSettings, seed: int, device: str) -> Prepared:
+    return prepare(data, seed, device)

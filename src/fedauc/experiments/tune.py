@@ -32,9 +32,8 @@ import numpy as np
 from fedauc.core import checkpoint, rng
 from fedauc.errors import InputError
 from fedauc.experiments import runner
-from fedauc.experiments.assembly import Prepared
 from fedauc.experiments.config import Config
-from fedauc.experiments.jobs import each
+from fedauc.experiments.jobs import each, prepared
 from fedauc.experiments.outcome import versions
 from fedauc.experiments.records import read_json, write_json
 from fedauc.experiments.runner import Paused, Watch
@@ -189,18 +188,19 @@ def _shares(trials: Sequence[Trial], factor: int) -> list[float]:
     return [1 / factor**k for k in range(halvings, -1, -1)]
 
 
-def _reached(stop: Stop, prepared: Prepared, watch: Watch | None) -> Reached:
+def _reached(stop: Stop, watch: Watch | None) -> Reached:
     """Have a trial go on to its share of the rounds, unless it has been there."""
     known = read_json(stop.folder / RUNGS) if (stop.folder / RUNGS).exists() else {}
     if (name := f"{stop.share:.6f}") not in known:
-        known[name] = tuple(_trained(stop, prepared, watch))
+        known[name] = tuple(_trained(stop, watch))
         stop.folder.mkdir(parents=True, exist_ok=True)
         write_json(stop.folder / RUNGS, known)
     return Reached(*known[name])
 
 
-def _trained(stop: Stop, prepared: Prepared, watch: Watch | None) -> Reached:
-    config, clients = stop.config, prepared.train.clients
+def _trained(stop: Stop, watch: Watch | None) -> Reached:
+    config, rows = stop.config, prepared(stop.config)
+    clients = rows.train.clients
     every = config.train.eval_every or config.roster(clients).cycle_length
     until = math.ceil(stop.share * config.rounds(clients) / every) * every
     try:
@@ -208,7 +208,7 @@ def _trained(stop: Stop, prepared: Prepared, watch: Watch | None) -> Reached:
             config,
             stop.folder,
             resume=True,
-            prepared=prepared,
+            prepared=rows,
             watch=watch,
             until=None if stop.share == 1 else until,
         )

@@ -1,0 +1,146 @@
+"""Cells of the papers' tables: what was run, what the paper says, and how it is run here.
+
+A cell is a preset with settings, and a number in a paper. `tested` trains it as `fedauc train` does and
+reads the test AUC; a paper that measures something else has a measure of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedauc.data.sources import SOURCES, default_root, load_source
+from fedauc.errors import InputError, nearest
+from fedauc.experiments import runner
+from fedauc.experiments.config import Config
+from fedauc.experiments.jobs import prepared
+from fedauc.experiments.runner import Watch
+
+
+class Measured(NamedTuple):
+    """What one seed gave."""
+
+    value: float | None
+    """None: the goal was not reached."""
+    rounds: int
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    more: Mapping[str, Any] = {}
+
+
+Measure = Callable[[Config, Path, Watch | None], Measured]
+
+
+def tested(config: Config, folder: Path, watch: Watch | None) -> Measured:
+    """The test AUC of the model that validation has chosen."""
+    result = runner.run(config, folder, resume=True, prepared=prepared(config), watch=watch)
+    return Measured(
+        result["test_auc"],
+        result["rounds"],
+        result["bytes_up"],
+        result["bytes_down"],
+        result["seconds"],
+        {name: result[name] for name in ("valid_auc", "best_round")},
+    )
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table, or one point or curve of a figure."""
+
+    table: str
+    method: str
+    """As the paper calls it."""
+    dataset: str
+    setting: str
+    preset: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    theirs: float | None = None
+    """None: the paper shows it in a picture only, or does not have it."""
+    theirs_std: float | None = None
+    measure: Measure = tested
+    missing: str = ""
+    """Why it cannot be run, where the data cannot be had."""
+
+    @property
+    def key(self) -> str:
+        """Names it within its table."""
+        return "/".join(part.replace(" ", "") for part in (self.method, self.dataset, self.setting) if part)
+
+    def config(self, seed: int, device: str, root: str | None) -> Config:
+        more: dict[str, Any] = {"seed": seed, "device": device}
+        if root is not None:
+            more["data.root"] = root
+        if "data.path" in self.settings:
+            more["data.path"] = [str(path) for path in self._paths(root)]
+        return Config.resolve(self.preset, {**self.settings, **more})
+
+    def absent(self, root: str | None) -> str:
+        """Why it cannot be run here; empty: it can."""
+        for path in self._paths(root):
+            if not path.exists():
+                return f"{path} does not exist."
+        source = str(self.settings.get("data.source"))
+        return self.missing or ("" if source not in SOURCES else _unreadable(source, root))
+
+    def _paths(self, root: str | None) -> list[Path]:
+        """Files that are no named data set, in the folder of published files."""
+        return [Path(root or default_root()) / name for name in self.settings.get("data.path", ())]
+
+
+@lru_cache(maxsize=32)
+def _unreadable(source: str, root: str | None) -> str:
+    """Why the files of a source cannot be read; empty: they can."""
+    if not SOURCES[source].needs_files:
+        return ""
+    try:
+        load_source(source, root=root)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper and its cells."""
+
+    name: str
+    title: str
+    cells: tuple[Cell, ...]
+    quantity: str = "test AUC"
+
+    @property
+    def tables(self) -> list[str]:
+        return list(dict.fromkeys(cell.table for cell in self.cells))
+
+    def chosen(self, table: str, patterns: Sequence[str]) -> list[Cell]:
+        """The cells of a table whose name is like one of the patterns (`*`: anything)."""
+        if table not in self.tables:
+            raise InputError(f"Paper {self.name} has no {table!r}.{nearest(table, self.tables)}")
+        cells = [cell for cell in self.cells if cell.table == table]
+        found = [cell for cell in cells if not patterns or any(_like(cell.key, each) for each in patterns)]
+        if not found:
+            names = ", ".join(cell.key for cell in cells[:8])
+            raise InputError(f"No cell of {table} is like {', '.join(patterns)}: {names}, …")
+        return found
+
+
+def _like(key: str, pattern: str) -> bool:
+    key, pattern = key.casefold(), pattern.casefold().replace(" ", "")
+    return fnmatch(key, pattern) or fnmatch(key, f"{pattern}/*") or fnmatch(key, f"*/{pattern}")
+
+
+def printed(text: str) -> Iterator[tuple[str, list[tuple[float, float | None]]]]:
+    """Rows of a table as it stands in a paper: a name, then numbers `mean` or `mean±std`."""
+    for line in text.strip().splitlines():
+        name, *numbers = line.split()
+        row = []
+        for number in numbers:
+            mean, _, std = number.partition("±")
+            row.append((float(mean), float(std) if std else None))
+        yield name, row

@@ -1,0 +1,134 @@
+"""Run cells of a paper's table and put ours beside theirs.
+
+OUT/PAPER/TABLE/CELL/seed-S/         runs; whatever is finished is not run again
+RESULTS/PAPER/results.json           the numbers of all cells that were run
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedauc.errors import InputError
+from fedauc.experiments.config import Config
+from fedauc.experiments.jobs import each
+from fedauc.experiments.outcome import versions
+from fedauc.experiments.records import read_json, write_json
+from fedauc.experiments.runner import Watch
+from fedauc.papers.cells import Cell, Measured, Paper
+
+RESULTS, DONE = "results.json", "measured.json"
+KEY = ("table", "method", "dataset", "setting")
+
+
+class Job(NamedTuple):
+    """A cell with one seed."""
+
+    cell: Cell
+    config: Config
+    folder: Path
+
+
+def reproduce(
+    paper: Paper,
+    table: str,
+    patterns: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    results: Path,
+    *,
+    device: str = "cpu",
+    root: str | None = None,
+    jobs: int = 1,
+    watch: Watch | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> list[dict[str, Any]]:
+    """Run the cells that can be run; returns their rows of results.json, and writes them as they come."""
+    cells = paper.chosen(table, patterns)
+    able = []
+    for cell in cells:
+        if why := cell.absent(root):
+            say(f"{cell.key} is left out: {why}")
+        else:
+            able.append(cell)
+    if not able:
+        raise InputError("None of these cells can be run here.")
+    home = out / paper.name / table
+    work = [
+        Job(cell, cell.config(seed, device, root), home / folder_of(cell) / f"seed-{seed}")
+        for seed in seeds
+        for cell in able
+    ]
+    found: dict[str, list[Measured]] = {cell.key: [] for cell in able}
+    rows = {}
+    for job, measured in zip(
+        work, each(work, partial(_measured, say=say if jobs == 1 else None), jobs, watch), strict=True
+    ):
+        found[job.cell.key].append(measured)
+    for cell in able:
+        command = f"fedauc reproduce {paper.name} {table} --cells '{cell.key}' --seeds {len(seeds)}"
+        rows[cell.key] = _row(cell, found[cell.key], seeds, f"{command} --device {device}")
+    merge(results / paper.name / RESULTS, list(rows.values()))
+    return list(rows.values())
+
+
+def folder_of(cell: Cell) -> str:
+    return re.sub(r"[^A-Za-z0-9._=-]+", "_", cell.key)
+
+
+def _measured(job: Job, watch: Watch | None, say: Callable[[str], None] | None = None) -> Measured:
+    """Measure a cell with one seed, once."""
+    kept = job.folder / DONE
+    about = job.config.as_dict()
+    if kept.exists():
+        known = read_json(kept)
+        if known["config"] != about:
+            raise InputError(f"{job.folder} was measured with other settings; choose another --out.")
+        return Measured(**known["measured"])
+    measured = job.cell.measure(job.config, job.folder, watch)
+    write_json(kept, {"config": about, "measured": measured._asdict(), "versions": versions()})
+    if say is not None:
+        value = "not reached" if measured.value is None else f"{measured.value:.4f}"
+        say(f"{job.cell.key} seed {job.config.seed}: {value} ({measured.seconds:.0f} s)")
+    return measured
+
+
+def _row(cell: Cell, found: Sequence[Measured], seeds: Sequence[int], command: str) -> dict[str, Any]:
+    values = [measured.value for measured in found]
+    known = [value for value in values if value is not None]
+    whole = len(known) == len(values)
+
+    def mean(name: str) -> float:
+        return statistics.fmean(getattr(measured, name) for measured in found)
+
+    return {
+        "table": cell.table,
+        "method": cell.method,
+        "dataset": cell.dataset,
+        "setting": cell.setting,
+        "theirs": cell.theirs,
+        "theirs_std": cell.theirs_std,
+        "ours_mean": statistics.fmean(known) if whole else None,
+        "ours_std": statistics.stdev(known) if whole and len(known) > 1 else None,
+        "ours_by_seed": values,
+        "seeds": list(seeds),
+        "rounds": round(mean("rounds")),
+        "bytes_up": round(mean("bytes_up")),
+        "bytes_down": round(mean("bytes_down")),
+        "seconds": round(mean("seconds"), 1),
+        "command": command,
+        "settings": {"preset": cell.preset, **cell.settings},
+    }
+
+
+def merge(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Put rows into a results file, in the place of those of the same cells."""
+    known = read_json(path) if path.exists() else []
+    mine = {tuple(row[name] for name in KEY): dict(row) for row in known}
+    mine |= {tuple(row[name] for name in KEY): dict(row) for row in rows}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, sorted(mine.values(), key=lambda row: [str(row[name]) for name in KEY]))

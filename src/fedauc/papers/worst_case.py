@@ -1,0 +1,142 @@
+"""Paper 002's measure: worst-case and average accuracy of ten classes against the time of the uplinks.
+
+Every client holds one class, the model has a score per class, and the accuracy of a client is that of its
+class. All that is special is the loss and what is measured: sampling, weights and times are those of the
+presets.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fedauc.core import rng
+from fedauc.core.loop import Federation, advance, begin
+from fedauc.core.tree import Tree
+from fedauc.data.federated import FederatedData
+from fedauc.data.sources import load_source
+from fedauc.experiments.config import Config
+from fedauc.experiments.records import write_json
+from fedauc.experiments.runner import Watch
+from fedauc.objectives import CrossEntropy
+from fedauc.papers.cells import Measured
+
+CLASSES = 10
+VALID = 0.1
+"""Share of every client's rows by which hyper-parameters are chosen."""
+BUDGET = 1000.0
+"""Seconds of uplinks that a run has."""
+EVERY = 2.0
+"""Seconds of uplinks between two points of a curve."""
+
+
+@dataclass(frozen=True)
+class Softmax(CrossEntropy):
+    """-log P(class | x), P = softmax of the scores; y is the class."""
+
+    def loss(self, z: Tree, logit: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        return (weight * F.cross_entropy(logit, y.long(), reduction="none")).sum()
+
+
+class Rows(NamedTuple):
+    """Of all classes."""
+
+    x: Tensor
+    y: NDArray[np.int64]
+
+
+def dealt(config: Config) -> tuple[FederatedData, Rows, Rows]:
+    """Training rows with a class per client, validation and test rows."""
+    data = config.data
+    assert data.source is not None
+    found = load_source(data.source, root=data.root, positive="0")
+    assert found.test is not None
+    x = torch.from_numpy(found.train.x).flatten(1)
+    order = rng.generator(config.seed, rng.SPLIT).permutation(len(x))
+    valid, train = np.split(order, [round(VALID * len(x))])
+    classes = found.train.classes.astype(np.int64)
+    names = [f"class-{number}" for number in range(CLASSES)]
+    rows = torch.from_numpy(train)
+    binary = torch.from_numpy((classes[train] == 0).astype(np.int8))
+    dealt = FederatedData.build(x[rows], binary, classes[train], names, config.device)
+    label = torch.from_numpy(classes[train]).to(dealt.x)
+    test = Rows(torch.from_numpy(found.test.x).flatten(1), found.test.classes.astype(np.int64))
+    return replace(dealt, y=label), Rows(x[torch.from_numpy(valid)], classes[valid]), test
+
+
+def network(config: Config, features: int) -> tuple[nn.Module, Tree]:
+    """The configured model with a score per class, and its start values."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        hidden = tuple(config.sections["model"].get("hidden", ()))
+        widths = (features, *hidden, CLASSES)
+        layers: list[nn.Module] = []
+        for wide, narrow in pairwise(widths):
+            layers += [nn.Linear(wide, narrow), nn.ReLU()]
+        module = nn.Sequential(*layers[:-1]).to(config.device)
+    return module.requires_grad_(False), {name: p.detach().clone() for name, p in module.named_parameters()}
+
+
+def federation(config: Config, data: FederatedData, module: nn.Module) -> Federation:
+    """The preset with the loss of ten classes."""
+
+    def scores(z: Tree, x: Tensor) -> Tensor:
+        return functional_call(module, {name: z[name] for name, _ in module.named_parameters()}, (x,))
+
+    plain = config.federation(data, scores)  # type: ignore[arg-type]
+    return replace(plain, method=config.method_of(scores, Softmax()))
+
+
+def accuracy(module: nn.Module, z: Tree, rows: Rows) -> NDArray[np.float64]:
+    """[10] of each class."""
+    with torch.no_grad():
+        found = functional_call(module, {name: z[name] for name, _ in module.named_parameters()}, (rows.x,))
+    right = found.argmax(dim=1).numpy(force=True) == rows.y
+    return np.bincount(rows.y, weights=right, minlength=CLASSES) / np.bincount(rows.y, minlength=CLASSES)
+
+
+def curve(config: Config, budget: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Points along a run until the uplinks have taken `budget` seconds, and what travelled."""
+    data, valid, test = dealt(config)
+    module, params = network(config, data.x.shape[1])
+    fed = federation(config, data, module)
+    state = begin(fed, params)
+    points: list[dict[str, Any]] = []
+    began = time.monotonic()
+    while state.ledger.seconds_up < budget:
+        state, _ = advance(fed, state)
+        if state.ledger.seconds_up >= EVERY * (len(points) + 1):
+            z = state.averaged.z
+            found = {name: accuracy(module, z, rows) for name, rows in (("valid", valid), ("test", test))}
+            points.append({"seconds_up": state.ledger.seconds_up, "round": state.round})
+            for name, each in found.items():
+                points[-1] |= {f"{name}_worst": float(each.min()), f"{name}_mean": float(each.mean())}
+    ledger = state.ledger
+    about = {"rounds": state.round, "bytes_up": ledger.total_up, "bytes_down": ledger.total_down}
+    return points, about | {"seconds": time.monotonic() - began}
+
+
+@dataclass(frozen=True)
+class Reaching:
+    """Seconds of uplinks until the worst class is classified so well; None: not within the budget."""
+
+    goal: float
+    budget: float = BUDGET
+
+    def __call__(self, config: Config, folder: Path, watch: Watch | None) -> Measured:
+        points, about = curve(config, self.budget)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "curve.json", points)
+        there = (point["seconds_up"] for point in points if point["test_worst"] >= self.goal)
+        last = {name: value for name, value in points[-1].items() if name not in ("seconds_up", "round")}
+        return Measured(next(there, None), **about, more=last)

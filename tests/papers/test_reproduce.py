@@ -1,0 +1,203 @@
+"""Cells of the papers: they can be configured, run once, go on, and stand beside the paper's numbers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from typer.testing import CliRunner
+
+from fedauc.cli import app
+from fedauc.errors import InputError
+from fedauc.papers import PAPERS, Cell, Paper, worst_case
+from fedauc.papers.cells import printed
+from fedauc.papers.reproduce import merge, reproduce
+
+EVERY = [
+    pytest.param(cell, id=f"{paper.name} {cell.table} {cell.key}")
+    for paper in PAPERS.values()
+    for cell in paper.cells
+]
+
+
+@pytest.mark.parametrize("cell", EVERY[::7])
+def test_a_cell_can_be_configured(cell):
+    config = cell.config(1, "cpu", "somewhere")
+    assert (config.seed, config.data.root) == (1, "somewhere")
+    assert config.rounds(100) > 0
+
+
+def test_cells_have_names_of_their_own():
+    for paper in PAPERS.values():
+        names = [(cell.table, cell.key) for cell in paper.cells]
+        assert len(set(names)) == len(names)
+
+
+def test_numbers_are_those_of_the_papers():
+    """A few that are quoted elsewhere, and that every row is whole."""
+    found = {(p.name, c.table, c.key): c.theirs for p in PAPERS.values() for c in p.cells}
+    assert found["000", "table-1", "CyCp-Pairwise/CIFAR-10/dir=0.5flip=0"] == 0.8480
+    assert found["000", "table-1", "CyCp-FedAvg/Medicare-like/flip=0"] == 0.7339
+    assert found["000", "table-3", "CyCp-Minimax/CIFAR-10/dir=10flip=0"] == 0.8702
+    assert found["002", "figure-2", "CE-Minimax/Fashion-MNIST/LR55%"] == 443.102
+    assert found["004", "table-1", "LocalSCGDAM/FashionMNIST/p=8"] == 0.980
+    assert found["004", "table-1", "CoDA/CIFAR10/p=16"] == 0.883
+    assert dict(printed("a 0.5±0.1 2\nb 1 3")) == {
+        "a": [(0.5, 0.1), (2.0, None)],
+        "b": [(1.0, None), (3.0, None)],
+    }
+
+
+def test_files_are_looked_for_in_the_folder_of_published_ones(tmp_path):
+    cell = PAPERS["000"].chosen("insurance", ["CyCp-Pairwise/*"])[0]
+    assert "freMTPL2freq.parquet does not exist" in cell.absent(str(tmp_path))
+    assert cell.config(0, "cpu", str(tmp_path)).data.path == (
+        str(tmp_path / "freMTPL2/freMTPL2freq.parquet"),
+    )
+
+
+TINY = {"data.source": "digits", "data.partition": "iid", "data.clients": 4, "model": "linear", "cycles": 2}
+
+
+@pytest.fixture
+def paper():
+    cells = [
+        Cell("table-1", name, "digits", "p=1", preset, TINY, 0.9, 0.01)
+        for name, preset in (("FedAvg", "cycp-fedavg"), ("Pairwise", "cycp-pairwise"))
+    ]
+    gone = Cell("table-1", "FedAvg", "CIFAR-10", "", "fedavg", {"data.source": "cifar10"}, 0.8)
+    return Paper("099", "A paper", (*cells, gone))
+
+
+def test_ours_stand_beside_theirs_and_nothing_is_run_twice(paper, tmp_path):
+    said: list[str] = []
+
+    def run(patterns, seeds):
+        return reproduce(
+            paper,
+            "table-1",
+            patterns,
+            seeds,
+            tmp_path / "runs",
+            tmp_path,
+            root=str(tmp_path),
+            say=said.append,
+        )
+
+    rows = run(["fedavg"], [0])
+    assert [row["method"] for row in rows] == ["FedAvg"]
+    assert any("FedAvg/CIFAR-10 is left out" in line for line in said)
+    first = rows[0]["ours_by_seed"][0]
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+    rows = run(["*/digits/*"], [0, 1])
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert rows[0]["ours_by_seed"][0] == first
+    assert rows[0]["ours_mean"] == pytest.approx(np.mean(rows[0]["ours_by_seed"]))
+    assert rows[0]["ours_std"] == pytest.approx(np.std(rows[0]["ours_by_seed"], ddof=1))
+    kept = json.loads((tmp_path / "099/results.json").read_text())
+    assert kept == json.loads(json.dumps(rows))
+    needed = {"table", "method", "dataset", "setting", "theirs", "ours_mean", "ours_std", "seeds", "command"}
+    assert needed <= set(kept[0])
+    assert kept[1]["command"].startswith(
+        "fedauc reproduce 099 table-1 --cells 'Pairwise/digits/p=1' --seeds 2"
+    )
+    with pytest.raises(InputError, match="None of these cells"):
+        run(["*/cifar-10"], [0])
+    with pytest.raises(InputError, match="No cell of table-1 is like nonsense"):
+        run(["nonsense"], [0])
+
+
+def test_results_of_other_cells_stay(tmp_path):
+    row = {"table": "t", "method": "a", "dataset": "d", "setting": "s", "ours_mean": 1.0}
+    merge(tmp_path / "results.json", [row, row | {"method": "b"}])
+    merge(tmp_path / "results.json", [row | {"ours_mean": 2.0}])
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert [(each["method"], each["ours_mean"]) for each in found] == [("a", 2.0), ("b", 1.0)]
+
+
+# ----------------------------------------------------------------------------- paper 002: ten classes
+
+
+def test_softmax_is_cross_entropy_of_classes():
+    generator = torch.Generator().manual_seed(0)
+    logit = torch.randn(6, 10, generator=generator, dtype=torch.float64)
+    y = torch.tensor([0.0, 9, 3, 3, 1, 5], dtype=torch.float64)
+    weight = torch.full((6,), 1 / 6, dtype=torch.float64)
+    found = worst_case.Softmax().loss({}, logit, y, weight)
+    naive = torch.stack(
+        [-torch.log(torch.exp(row[int(k)]) / torch.exp(row).sum()) for row, k in zip(logit, y, strict=True)]
+    )
+    assert torch.allclose(found, naive.mean())
+    assert torch.allclose(found, F.cross_entropy(logit, y.long()))
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """Files as Fashion-MNIST's: every class is a bright row of its own, with noise."""
+    folder = tmp_path_factory.mktemp("idx") / "fashion-mnist"
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    for stem, count in (("train", 600), ("t10k", 200)):
+        y = generator.permutation(np.arange(count) % 10).astype(np.uint8)
+        x = generator.integers(0, 80, (count, 28, 28), dtype=np.uint8)
+        x[np.arange(count), 2 * y + 3] += 120
+        for kind, values, magic in (("images-idx3", x, 2051), ("labels-idx1", y, 2049)):
+            head = struct.pack(f">{1 + values.ndim}I", magic, *values.shape)
+            (folder / f"{stem}-{kind}-ubyte.gz").write_bytes(gzip.compress(head + values.tobytes()))
+    return folder.parent
+
+
+@pytest.mark.parametrize("method", ["CE-Minimax", "Minimax-Weighted", "Minimax-All", "Min-Uniform"])
+def test_a_class_per_client_and_the_time_of_the_uplinks(method, images):
+    cell = PAPERS["002"].chosen("figure-2", [f"{method}/Fashion-MNIST/*"])[0]
+    config = cell.config(0, "cpu", str(images))
+    data, valid, test = worst_case.dealt(config)
+    assert data.clients == 10
+    for client in range(10):
+        rows = data.order[data.start[client] : data.start[client + 1]]
+        assert set(data.y[rows].tolist()) == {float(client)}
+    assert len(data.y) + len(valid.y) == 600
+    assert len(test.y) == 200
+    points, about = worst_case.curve(config, budget=6.0)
+    assert [point["seconds_up"] >= 2 * (k + 1) for k, point in enumerate(points)] == [True] * len(points)
+    assert points[-1]["test_mean"] > 0.5
+    assert all(0 <= point["test_worst"] <= point["test_mean"] <= 1 for point in points)
+    per_round = points[-1]["seconds_up"] / points[-1]["round"]
+    if method == "Minimax-All":
+        assert per_round == pytest.approx(
+            0.055, rel=0.01
+        )  # five uplinks of 10 ms and five of 1 ms, and losses
+    if method == "Min-Uniform":
+        assert per_round == pytest.approx(0.0275, rel=0.1)
+    if method == "CE-Minimax":
+        assert per_round < 0.0275  # fast uplinks are asked more often
+    assert about["rounds"] >= points[-1]["round"]
+
+
+def test_a_goal_that_is_not_reached(images, tmp_path):
+    cell = PAPERS["002"].chosen("figure-2", ["min-uniform/fashion-mnist/*"])[0]
+    config = cell.config(0, "cpu", str(images))
+    assert worst_case.Reaching(1.1, 4.0)(config, tmp_path / "run", None).value is None
+    found = worst_case.Reaching(0.0, 4.0)(config, tmp_path / "run", None)
+    assert found.value == pytest.approx(2.0, abs=0.1)
+    assert len(json.loads((tmp_path / "run/curve.json").read_text())) >= 1
+
+
+def test_the_command_lists_what_there_is(tmp_path):
+    def said(*given):
+        done = CliRunner().invoke(app, ["reproduce", *map(str, given)])
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done.output
+
+    assert "table-8" in said()
+    assert "figure-1  CyCp-Minimax/CIFAR-10/I=12" in said("000")
+    with pytest.raises(InputError, match="There is no paper '005'"):
+        said("005")
+    with pytest.raises(InputError, match="has no 'table-7'"):
+        said("000", "table-7")
