@@ -23,7 +23,7 @@ from fedauc.objectives import MinimaxAUC
 from fedauc.participation import Cyclic
 from fedauc.schedules import Stagewise
 from fedauc.transports import LocalTransport
-from fedauc.transports.execution import Effort, Replay, Written
+from fedauc.transports.execution import CPU, GPU, Effort, Replay, Written, worth
 from fedauc.transports.step import Step, compiled, recorded
 
 
@@ -197,3 +197,24 @@ def test_as_written_many_clients_are_one_after_another():
     expected = Replay(fed.method, Effort(False, False, 1)).run(local, draws, eta, 3)
     for a, b in zip(tree_flatten(found)[0], tree_flatten(expected)[0], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("steps", "operations", "expected"),
+    [
+        (12_000, 1.07e12, True),  # ten ResNet18s and 32 images each: two minutes on a GPU
+        (1_000, 1.07e12, False),
+        (12_000, 1e9, False),
+        (300_000, 0.0, True),  # so many that even nothing takes half a minute
+    ],
+)
+def test_large_networks_are_worth_compiling_on_a_gpu(steps, operations, expected):
+    assert worth(steps, GPU, lambda: operations) is expected
+
+
+def test_operations_of_few_steps_are_not_counted():
+    def never() -> float:
+        raise AssertionError
+
+    assert not worth(100, GPU, never)
+    assert not worth(10, CPU, never)

@@ -34,8 +34,20 @@ SMALL = 2**15
 """Numbers in the states of all clients up to which several steps are compiled as one."""
 STRIDES = (5, 4, 3, 2, 1)
 """How many: the first that divides a round's steps."""
-MOST = 1e11
-"""Operations of the largest step; fewer steps than would take `WORTH` with it need not be looked at."""
+
+
+class Speed(NamedTuple):
+    """How long a step takes, roughly."""
+
+    overhead: float
+    """Seconds of the smallest step."""
+    rate: float
+    """Operations a second."""
+    most: float
+    """Operations of the largest step; fewer steps than would take `WORTH` with it need not be looked at."""
+
+
+CPU, GPU = Speed(3e-4, 5e10, 1e11), Speed(1e-4, 1e14, 1e13)
 
 
 class Execution(Protocol):
@@ -66,14 +78,22 @@ class Effort(NamedTuple):
         """Whether fn(*flat), a step of all clients, is compiled."""
         if self.compile is not None:
             return self.compile
-        overhead, rate = (1e-4, 1e14) if flat[0].is_cuda else (3e-4, 5e10)  # of a step; operations a second
-        if self.steps * overhead >= WORTH:
-            return True
-        if self.steps * (overhead + MOST / rate) < WORTH:
-            return False
-        with FlopCounterMode(display=False) as counter:
-            fn(*flat)
-        return self.steps * (overhead + counter.get_total_flops() / rate) >= WORTH
+
+        def operations() -> float:
+            with FlopCounterMode(display=False) as counter:
+                fn(*flat)
+            return counter.get_total_flops()
+
+        return worth(self.steps, GPU if flat[0].is_cuda else CPU, operations)
+
+
+def worth(steps: int, speed: Speed, operations: Callable[[], float]) -> bool:
+    """Whether so many steps are estimated to take `WORTH` seconds; their operations are counted if need be."""
+    if steps * speed.overhead >= WORTH:
+        return True
+    if steps * (speed.overhead + speed.most / speed.rate) < WORTH:
+        return False
+    return steps * (speed.overhead + operations() / speed.rate) >= WORTH
 
 
 def single(fn: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Callable[..., Any]:
