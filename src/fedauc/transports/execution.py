@@ -88,7 +88,7 @@ class Effort(NamedTuple):
 
 
 def worth(steps: int, speed: Speed, operations: Callable[[], float]) -> bool:
-    """Whether so many steps are estimated to take `WORTH` seconds; their operations are counted if need be."""
+    """Whether so many steps are estimated to take `WORTH` seconds; operations are counted if need be."""
     if steps * speed.overhead >= WORTH:
         return True
     if steps * (speed.overhead + speed.most / speed.rate) < WORTH:
