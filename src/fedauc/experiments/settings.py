@@ -107,7 +107,8 @@ class TrainSettings:
     """Clients of a round at once (vmap), each on a CUDA stream (streams), or one after another (loop); auto
     is vmap on a CPU and what is measured to be fastest on a GPU."""
     compile: bool | None = None
-    """Compile the local steps; where not said, if the run is estimated to take more than half a minute."""
+    """Compile the local steps; where not said, if the run is estimated to take more than half a minute (on a
+    GPU two minutes)."""
     precision: Precision = "float32"
     """Arithmetic of the model in training: float32 is exact, tf32 and bfloat16 are faster on a GPU."""
     chunk: int = 256

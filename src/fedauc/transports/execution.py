@@ -26,8 +26,6 @@ from fedauc.transports.step import Flat, Step, compiled, recorded
 
 RECORDED = 50
 """Local steps of a run from which on they are recorded."""
-WORTH = 30.0
-"""Estimated seconds of a run's local steps from which on they are compiled."""
 FEW = 6
 """Parts of a state up to which several steps are compiled as one: more take too long to compile."""
 SMALL = 2**15
@@ -44,10 +42,13 @@ class Speed(NamedTuple):
     rate: float
     """Operations a second."""
     most: float
-    """Operations of the largest step; fewer steps than would take `WORTH` with it need not be looked at."""
+    """Operations of the largest step; fewer steps than would be worth it with this need not be looked at."""
+    worth: float
+    """Estimated seconds of a run's local steps from which on they are compiled: deep networks, which GPUs are
+    for, take minutes to compile the first time."""
 
 
-CPU, GPU = Speed(3e-4, 5e10, 1e11), Speed(1e-4, 1e14, 1e13)
+CPU, GPU = Speed(3e-4, 5e10, 1e11, 30.0), Speed(1e-4, 1e14, 1e13, 120.0)
 
 
 class Execution(Protocol):
@@ -88,12 +89,12 @@ class Effort(NamedTuple):
 
 
 def worth(steps: int, speed: Speed, operations: Callable[[], float]) -> bool:
-    """Whether so many steps are estimated to take `WORTH` seconds; operations are counted if need be."""
-    if steps * speed.overhead >= WORTH:
+    """Whether so many steps take long enough to be compiled; operations are counted if need be."""
+    if steps * speed.overhead >= speed.worth:
         return True
-    if steps * (speed.overhead + speed.most / speed.rate) < WORTH:
+    if steps * (speed.overhead + speed.most / speed.rate) < speed.worth:
         return False
-    return steps * (speed.overhead + operations() / speed.rate) >= WORTH
+    return steps * (speed.overhead + operations() / speed.rate) >= speed.worth
 
 
 def single(fn: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Callable[..., Any]:
