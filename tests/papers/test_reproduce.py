@@ -44,6 +44,7 @@ def test_numbers_are_those_of_the_papers():
     assert found["000", "table-1", "CyCp-Pairwise/CIFAR-10/dir=0.5flip=0"] == 0.8480
     assert found["000", "table-1", "CyCp-FedAvg/Medicare-like/flip=0"] == 0.7339
     assert found["000", "table-3", "CyCp-Minimax/CIFAR-10/dir=10flip=0"] == 0.8702
+    assert found["001", "table-3", "CODASCA/ChestXray-IH/EdemaI=1024"] == 0.8444
     assert found["002", "figure-2", "CE-Minimax/Fashion-MNIST/LR55%"] == 443.102
     assert found["004", "table-1", "LocalSCGDAM/FashionMNIST/p=8"] == 0.980
     assert found["004", "table-1", "CoDA/CIFAR10/p=16"] == 0.883
