@@ -39,6 +39,17 @@ FAST = {"train.precision": "bfloat16"}
 TUNED: Mapping[str, Mapping[str, Any]] = {}
 """By method, what validation has chosen on CIFAR-10 (papers/000/README.md)."""
 
+MOTOR = {
+    "CyCp-FedAvg": 1.0,
+    "A-FedAvg": 1.0,
+    "A-SCAFFOLD": 0.3,
+    "RS-Minimax": 0.03,
+    "RS-Pairwise": 0.1,
+    "CyCp-Minimax": 0.1,
+    "CyCp-Pairwise": 0.03,
+}
+"""Step sizes that validation has chosen on freMTPL2 (papers/000/README.md)."""
+
 ORIGINAL = """
 CyCp-FedAvg   0.7836±0.0020 0.8894±0.0012 0.6012±0.0016 0.7339±0.0035
 A-FedAvg      0.7950±0.0014 0.9137±0.0028 0.5994±0.0025 0.7384±0.0030
@@ -178,10 +189,12 @@ def _insurance() -> list[Cell]:
         "data.path": ["freMTPL2/freMTPL2freq.parquet"],
         "data.label": "Claim",
         "data.client": "Region",
+        "model": "linear",
+        "schedule.cycles": 100,
     }
-    more = {"model": "linear", "schedule.cycles": 100}
     return [
-        Cell("insurance", name, "freMTPL2", "", preset, settings | more) for name, preset in PRESETS.items()
+        Cell("insurance", name, "freMTPL2", "", preset, settings | {"schedule.eta": MOTOR[name]})
+        for name, preset in PRESETS.items()
     ]
 
 
