@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from fedauc.federation import kits
 from fedauc.federation.folder import Folder
-from fedauc.federation.joining import _alone
+from fedauc.federation.joining import _alone, _clear
 
 
 def run(*arguments) -> str:
@@ -182,6 +182,19 @@ def test_a_kit_is_used_by_one_process(federation, tmp_path, monkeypatch):
         other.communicate(b"\n")
     _alone(tmp_path)
     assert (tmp_path / "joined.pid").read_text() == str(os.getpid())
+
+
+def test_a_client_that_was_left_behind_is_ended(tmp_path):
+    def started(*arguments):
+        return subprocess.Popen(
+            [sys.executable, "-c", "input()", *map(str, arguments)], stdin=subprocess.PIPE
+        )
+
+    with started(kits.CLIENT, "-m", tmp_path) as left, started("join", tmp_path) as other:
+        _clear(tmp_path)
+        assert left.poll() is not None
+        assert other.poll() is None
+        other.communicate(b"\n")
 
 
 def test_a_job_for_another_deployment(federation, tmp_path):

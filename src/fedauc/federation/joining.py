@@ -91,6 +91,7 @@ def join(kit: Path, data: Path, limits: Path | None, say: Callable[[str], None])
     child = processes.Child("site", kits.site_command(kit), kit.absolute() / "site.log", environment)
     stopping = processes.told(signal.SIGTERM, signal.SIGINT)
     _alone(kit)
+    _clear(kit)
     pause = 1.0
     try:
         while not stopping.is_set():
@@ -125,6 +126,12 @@ def _alone(kit: Path) -> None:
     if other not in (None, os.getpid()):
         raise InputError(f"{kit} is in use already, by process {other}.")
     path.write_text(str(os.getpid()))
+
+
+def _clear(kit: Path) -> None:
+    """End a client that another `site join` has left behind when it was killed."""
+    mine = processes.naming(lambda argument: argument == str(kit.absolute()))
+    processes.end([each for each in mine if kits.CLIENT in each.info["cmdline"]])
 
 
 def _since(log: Path, place: int) -> str:

@@ -63,6 +63,8 @@ UNPACKED = "unpacked.sha256"
 """In an unpacked kit: from which file."""
 ABOUT = "federation.json"
 """In a site's kit: what the site must know of the federation."""
+CLIENT = "nvflare.private.fed.app.client.client_train"
+"""The module that a site's process runs."""
 LOGGING = "nvflare.app_common.logging."
 STORES = "/tmp/nvflare/"
 """Where FLARE keeps jobs by default: moved into the server's kit."""
@@ -299,7 +301,7 @@ def site_command(kit: Path) -> list[str]:
     """Starts a site in the foreground; `flare.DATA` in its environment names the table."""
     name = kit.name
     return _command(
-        "nvflare.private.fed.app.client.client_train",
+        CLIENT,
         kit,
         "fed_client.json",
         f"uid={name}",
