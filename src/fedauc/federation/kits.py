@@ -265,7 +265,9 @@ def unpacked(path: Path) -> Path:
                         each.chmod(0o700 if each.is_dir() else 0o600)
                     _moved(Path(beside) / name, folder)
             return folder
-    except (OSError, zipfile.BadZipFile, zlib.error) as error:
+    except InputError:
+        raise
+    except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path} cannot be read as a kit: {error}.") from error
 
 
