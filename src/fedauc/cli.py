@@ -1,10 +1,9 @@
-"""The command line: `fedauc train | compare | predict | report | methods | datasets`; real federations are in
-`cli_federation`."""
+"""The command line: `fedauc train | compare | tune | reproduce | predict | report | methods | datasets`; real
+federations are in `cli_federation`."""
 
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import traceback
 from collections.abc import Callable
@@ -16,6 +15,30 @@ import typer
 from rich.table import Table
 
 from fedauc.cli_federation import federation, site
+from fedauc.cli_options import (
+    TOGETHER,
+    Client,
+    Data,
+    Device,
+    Drop,
+    FreshHead,
+    InitFrom,
+    Label,
+    ModelName,
+    Out,
+    Positive,
+    Quiet,
+    Resume,
+    Root,
+    Seed,
+    Set,
+    SplitBy,
+    Test,
+    Valid,
+    device_of,
+    overrides_of,
+)
+from fedauc.cli_tables import print_cells, print_comparison, print_list, print_notes, print_trials, shell
 from fedauc.consoles import err_console, out_console, say
 from fedauc.errors import InputError, Lost, nearest
 from fedauc.version import installed
@@ -27,54 +50,6 @@ app = typer.Typer(
 )
 app.add_typer(federation, name="federation")
 app.add_typer(site, name="site")
-TOGETHER = "WORLD_SIZE" in os.environ and "RANK" in os.environ
-"""Whether `torchrun` has started this process, and others beside it."""
-
-Data = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--data",
-        help="CSV or Parquet file (repeat: one per client), or a data set's name.",
-        show_default=False,
-    ),
-]
-Label = Annotated[str | None, typer.Option(help="Column that says which rows are positive.")]
-Client = Annotated[str | None, typer.Option(help="Column that says which client a row belongs to.")]
-Positive = Annotated[
-    str | None, typer.Option(help="The label's positive value; everything else is negative.")
-]
-Drop = Annotated[list[str] | None, typer.Option(help="Column not to use (repeat).", show_default=False)]
-Valid = Annotated[str | None, typer.Option(help="File with the validation rows.")]
-Test = Annotated[str | None, typer.Option(help="File with the test rows.")]
-SplitBy = Annotated[
-    str | None, typer.Option(help="Split by this column's order (time): oldest train, newest test.")
-]
-Root = Annotated[
-    str | None, typer.Option("--data-root", help="Folder of published data files [FEDAUC_DATA].")
-]
-ModelName = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        help="linear, mlp, cnn, resnet20, resnet18, densenet121 or densenet161 [linear; cnn for images].",
-    ),
-]
-Seed = Annotated[int, typer.Option(help="Seed of splits, partitions, start values and draws.")]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-Out = Annotated[Path | None, typer.Option(help="Folder to write [runs/…].")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", help="Any setting, key=value (repeat); `fedauc methods NAME` lists them.", show_default=False
-    ),
-]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run in --out.")]
-InitFrom = Annotated[
-    str | None,
-    typer.Option(help="A run's folder or a safetensors file to start from.", show_default=False),
-]
-FreshHead = Annotated[bool, typer.Option("--fresh-head", help="With --init-from: start the last layer anew.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 
 
 @app.command()
@@ -104,12 +79,12 @@ def train(
     from fedauc.experiments.config import Config
     from fedauc.progress import human_bytes, watch_on
 
-    overrides = _overrides(locals())
+    overrides = overrides_of(locals())
     config = Config.resolve(method, overrides | {"seed": seed})
     folder = out or Path("runs") / f"{method}-seed-{seed}"
     result = runner.run(config, folder, resume=resume, watch=watch_on(err_console, quiet))
     low, high = result["test_auc_ci"]
-    _print_notes(result["data"]["notes"])
+    print_notes(result["data"]["notes"])
     out_console.print(
         f"{method}: test AUC {result['test_auc']:.4f} (95 % {low:.4f} to {high:.4f}), validation AUC"
         f" {result['valid_auc']:.4f} at round {result['best_round']} of {result['rounds']},"
@@ -156,7 +131,7 @@ def compare(
     for name, value in (("seeds", seeds), ("jobs", jobs)):
         if value < 1:
             raise InputError(f"--{name} must be at least 1.")
-    overrides = _overrides(locals())
+    overrides = overrides_of(locals())
     names = [name.strip() for name in methods.split(",") if name.strip()]
     folder = out or Path("runs") / "compare"
     content = comparison.compare(
@@ -172,8 +147,8 @@ def compare(
     if not ranks.here().first:
         return
     page = write_report([folder], folder / "report.html")
-    _print_notes(content["data"]["notes"])
-    _print_comparison(content)
+    print_notes(content["data"]["notes"])
+    print_comparison(content)
     say(f"report: {page}")
 
 
@@ -217,7 +192,7 @@ def tune(
     for name, value in (("seeds", seeds), ("jobs", jobs), ("trials", trials)):
         if value is not None and value < 1:
             raise InputError(f"--{name} must be at least 1.")
-    overrides = _overrides(locals())
+    overrides = overrides_of(locals())
     folder = out or Path("runs") / f"tune-{method}"
     content = tuning.tune(
         method,
@@ -231,10 +206,10 @@ def tune(
         resume=resume,
         watch=watch_on(err_console, quiet),
     )
-    _print_trials(content)
+    print_trials(content)
     best = content["best"]
     spread = "" if best["test_auc_std"] is None else f" ± {best['test_auc_std']:.4f}"
-    chosen = " ".join(f"--set {_shell(name, value)}" for name, value in best["settings"].items())
+    chosen = " ".join(f"--set {shell(name, value)}" for name, value in best["settings"].items())
     say(f"best: {chosen}")
     say(f"validation AUC {best['valid_auc']:.4f}, test AUC {best['test_auc']:.4f}{spread}")
     say(f"report: {folder / best['runs'][0] / 'report.html'}")
@@ -266,7 +241,7 @@ def reproduce(
     from fedauc.progress import watch_on
 
     if paper is None:
-        _print_list([(known.name, f"{known.title}: {', '.join(known.tables)}") for known in PAPERS.values()])
+        print_list([(known.name, f"{known.title}: {', '.join(known.tables)}") for known in PAPERS.values()])
         return
     if paper not in PAPERS:
         raise InputError(f"There is no paper {paper!r}.{nearest(paper, PAPERS)}")
@@ -286,13 +261,13 @@ def reproduce(
         range(seed, seed + seeds),
         out,
         results,
-        device=_device(device),
+        device=device_of(device),
         root=data_root,
         jobs=jobs,
         watch=watch_on(err_console, quiet),
         say=lambda text: err_console.print(text, highlight=False, markup=False),
     )
-    _print_cells(rows, chosen.quantity)
+    print_cells(rows, chosen.quantity)
 
 
 @app.command()
@@ -348,7 +323,7 @@ def methods(
         print(catalogue.markdown(), end="")
         return
     if name is None:
-        _print_list([(p.name, f"{p.summary} ({p.paper})") for p in PRESETS.values()])
+        print_list([(p.name, f"{p.summary} ({p.paper})") for p in PRESETS.values()])
         return
     chosen = preset(name)
     config = Config.resolve(name)
@@ -369,11 +344,11 @@ def datasets() -> None:
     from fedauc.data.partition import PARTITIONS
     from fedauc.data.sources import SOURCES
 
-    _print_list([(source.name, source.summary) for source in SOURCES.values()])
+    print_list([(source.name, source.summary) for source in SOURCES.values()])
     out_console.print(
         "\nDealt to clients with --set partition=NAME (and clients=, alpha=, …):", highlight=False
     )
-    _print_list([(partition.name, partition.summary) for partition in PARTITIONS.values()])
+    print_list([(partition.name, partition.summary) for partition in PARTITIONS.values()])
 
 
 def main() -> None:
@@ -437,116 +412,3 @@ def options(
     ] = False,
 ) -> None:
     """Federated learning for rare events: one classifier across organisations, maximising AUC."""
-
-
-def _overrides(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a command as settings."""
-    from fedauc.data.sources import SOURCES
-    from fedauc.experiments.config import parse_settings
-
-    found: dict[str, Any] = {"device": _device(options["device"])}
-    data = options["data"] or []
-    if options["seed"] < 0:
-        raise InputError(f"--seed {options['seed']} must not be negative.")
-    if len(data) == 1 and data[0] in SOURCES and not Path(data[0]).exists():
-        found["data.source"] = data[0]
-        if options["label"] or options["client"]:
-            raise InputError(
-                f"The data set {data[0]} knows its label and clients: leave --label and --client out."
-            )
-    elif len(data) == 1 and not Path(data[0]).suffix and not Path(data[0]).exists():
-        raise InputError(f"--data {data[0]} is neither a file nor a data set.{nearest(data[0], SOURCES)}")
-    else:
-        found["data.path"] = data
-    names = {"label": "label", "client": "client", "positive": "positive", "drop": "drop", "valid": "valid"}
-    names |= {"test": "test", "split_by": "split_by", "data_root": "root"}
-    found |= {f"data.{key}": options[name] for name, key in names.items() if options[name]}
-    images = found.get("data.source") not in (None, "breast-cancer", "wine", "medicare-like")
-    if options["model"] or images:
-        found["model"] = options["model"] or "cnn"
-    if options["fresh_head"] and not options["init_from"]:
-        raise InputError("--fresh-head says what to do with the model of --init-from, which is not given.")
-    if options["init_from"]:
-        found["train.init_from"] = options["init_from"]
-        found["train.head"] = "fresh" if options["fresh_head"] else "kept"
-    return found | parse_settings(options["settings"] or [])
-
-
-def _device(name: str) -> str:
-    import torch
-
-    if name.split(":")[0] not in ("cpu", "cuda"):
-        raise InputError(f"--device {name} is not one of cpu, cuda.")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("--device cuda: no CUDA device is available here; use --device cpu.")
-    if TOGETHER and name.startswith("cuda"):
-        from fedauc.transports import ranks
-
-        ranks.take_gpu(name)
-    return name
-
-
-def _print_notes(notes: list[str]) -> None:
-    for note in notes:
-        err_console.print(f"note: {note}", style="dim", markup=False, highlight=False)
-
-
-def _print_list(rows: list[tuple[str, str]]) -> None:
-    width = max(len(name) for name, _ in rows)
-    for name, text in rows:
-        say(f"{name:<{width}}  {text}")
-
-
-def _shell(name: str, value: Any) -> str:
-    """A setting as it is given to --set, in quotes where a shell needs them."""
-    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    return shlex.quote(f"{name}={text}")
-
-
-def _print_cells(rows: list[dict[str, Any]], quantity: str) -> None:
-    from fedauc.progress import human_bytes
-
-    def shown(mean: float | None, std: float | None) -> str:
-        if mean is None:
-            return "–"
-        digits = 4 if abs(mean) < 2 else 1
-        return f"{mean:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
-
-    table = Table(
-        "method", "data", "setting", "theirs", "ours", "rounds", "traffic", box=None, title=quantity
-    )
-    for row in rows:
-        theirs, ours = shown(row["theirs"], row["theirs_std"]), shown(row["ours_mean"], row["ours_std"])
-        traffic = human_bytes(row["bytes_up"] + row["bytes_down"])
-        table.add_row(
-            row["method"], row["dataset"], row["setting"], theirs, ours, str(row["rounds"]), traffic
-        )
-    out_console.print(table)
-
-
-def _print_trials(content: dict[str, Any]) -> None:
-    names = list(content["grid"])
-    table = Table(*names, "validation AUC", "trained", "rounds", "", box=None)
-    for row in content["trials"]:
-        auc = "–" if row["valid_auc"] is None else f"{row['valid_auc']:.4f}"
-        values = [str(row["settings"][name]) for name in names]
-        table.add_row(*values, auc, f"{100 * row['share']:.0f} %", str(row["rounds"]), row["note"])
-    out_console.print(table)
-
-
-def _print_comparison(content: dict[str, Any]) -> None:
-    from fedauc.progress import human_bytes
-
-    table = Table("method", "test AUC", "validation", "rounds", "traffic", "seconds", box=None)
-    for row in sorted(content["rows"], key=lambda row: -row["test_auc"]):
-        spread = "" if row["test_auc_std"] is None else f" ± {row['test_auc_std']:.4f}"
-        table.add_row(
-            row["method"],
-            f"{row['test_auc']:.4f}{spread}",
-            "" if row["valid_auc"] is None else f"{row['valid_auc']:.4f}",
-            str(row["rounds"]),
-            human_bytes(row["bytes_up"] + row["bytes_down"]),
-            f"{row['seconds']:.1f}",
-            style="dim" if row["kind"] == "yardstick" else None,
-        )
-    out_console.print(table)

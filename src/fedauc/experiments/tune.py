@@ -140,8 +140,8 @@ def tune(
     aucs = [result["test_auc"] for result in results]
     best |= {"test_auc": statistics.fmean(aucs), "test_auc_by_seed": aucs}
     best["test_auc_std"] = statistics.stdev(aucs) if len(aucs) > 1 else None
-    write_json(out / RESULT, content | {"done": True})
-    return content | {"done": True}
+    write_json(out / RESULT, content)
+    return content
 
 
 def default_grid(method: str, overrides: Mapping[str, Any]) -> dict[str, list[Any]]:

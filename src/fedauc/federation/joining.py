@@ -28,6 +28,8 @@ FEW = 10
 """Positives below which a site is told that they are few."""
 CONNECTED = "Successfully registered"
 """What FLARE logs then."""
+SHOWN = 5
+"""Values of the label that are shown."""
 SAID = "fedauc says: "
 """In its log, what a site's process tells its people."""
 KINDS = {"numeric": "number", "categorical": "text", "identifier": "text", "unsure": "text"}
@@ -42,7 +44,7 @@ class Examined:
     columns: list[tuple[str, str, float]]
     """Name, number or text, and the share of missing values."""
     labels: dict[str, int]
-    """The label's values, and in how many rows they are."""
+    """The label's most frequent values, and in how many rows they are."""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -68,7 +70,8 @@ def examine(plan: Plan, data: Path) -> Examined:
         notes.append(f"Only {positives} rows are positive.")
     if len(labels) > 2:
         notes.append(f"All that is not {experiment.positive!r} counts as negative.")
-    return Examined(len(table.y), positives, columns, labels, problems, notes)
+    shown = dict(list(labels.items())[:SHOWN])
+    return Examined(len(table.y), positives, columns, shown, problems, notes)
 
 
 def _compared(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:

@@ -144,3 +144,8 @@ def printed(text: str) -> Iterator[tuple[str, list[tuple[float, float | None]]]]
             mean, _, std = number.partition("±")
             row.append((float(mean), float(std) if std else None))
         yield name, row
+
+
+def removed(share: float) -> float:
+    """Of the positives, where half of the rows is positive and such a share is to be left."""
+    return 1 - share / (1 - share)

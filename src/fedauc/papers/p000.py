@@ -34,8 +34,6 @@ CIFAR10 = IMAGES | {"data.source": "cifar10", "data.remove_positives": 0.95, "mo
 CIFAR100 = IMAGES | {"data.source": "cifar100", "data.remove_positives": 0.5, "model": "resnet18"}
 CHEST = IMAGES | {"data.source": "chestmnist", "data.positive": "mass", "model": "densenet121"}
 INSURANCE: dict[str, Any] = {"data.source": "medicare-like", "model": "linear", "schedule.cycles": 100}
-FAST = {"train.precision": "bfloat16"}
-"""On a GPU."""
 TUNED: Mapping[str, Mapping[str, Any]] = {}
 """By method, what validation has chosen on CIFAR-10 (papers/000/README.md)."""
 

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedauc.papers.cells import Cell, Paper
+from fedauc.papers.cells import Cell, Paper, removed
 
 PRESETS = {"CODA+": "coda+", "CODASCA": "codasca"}
 WINDOWS = (1, 32, 64, 128, 512, 1024)
 """I, the local steps of a round."""
 ITERATIONS, STAGE = 20_000, 4_000
-DROPPED = 8 / 9
-"""Of half of the rows, so that a tenth of what is left is positive."""
 DATA: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "CIFAR-100": ((16, 8), {"data.source": "cifar100", "data.positive": "0-49", "model": "densenet121"}),
     "CIFAR-10": ((5,), {"data.source": "cifar10", "data.positive": "0-4", "model": "resnet20"}),
@@ -50,7 +48,7 @@ def _figure() -> list[Cell]:
     for dataset, (sizes, settings) in DATA.items():
         for clients in sizes:
             dealt = {"data.partition": "disjoint-classes", "data.clients": clients}
-            dealt |= {"data.remove_positives": DROPPED, **settings}
+            dealt |= {"data.remove_positives": removed(0.1), **settings}
             for method, preset in PRESETS.items():
                 for window in WINDOWS:
                     about = f"K={clients} I={window}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedauc.papers.cells import Cell, Paper, printed
+from fedauc.papers.cells import Cell, Paper, printed, removed
 
 PRESETS = {
     "LocalSCGDAM": "local-scgdam",
@@ -68,8 +68,6 @@ LocalSGDM    0.774±0.001 0.766±0.001 0.750±0.000
 LocalSGDM_RL 0.737±0.001 0.721±0.000 0.773±0.001
 """,
 }
-DROPPED = 8 / 9
-"""Of half of the rows, so that a tenth of what is left is positive."""
 DATA: Mapping[str, Mapping[str, Any]] = {
     "CIFAR10": {"data.source": "cifar10", "data.positive": "0-4", "model": "resnet20"},
     "CIFAR100": {"data.source": "cifar100", "data.positive": "0-49", "model": "resnet20"},
@@ -83,7 +81,7 @@ def _settings(dataset: str, period: int) -> dict[str, Any]:
     return {
         "data.partition": "iid",
         "data.clients": 4,
-        "data.remove_positives": DROPPED,
+        "data.remove_positives": removed(0.1),
         "schedule.steps": period,
         "schedule.cycles": STEPS // period,
         "train.batch": 32,
@@ -114,7 +112,7 @@ def _figures() -> list[Cell]:
         base = _settings(dataset, 4)
         for method, preset in PRESETS.items():
             for share in (0.01, 0.05, 0.2):
-                more = {"data.remove_positives": 1 - share / (1 - share)}
+                more = {"data.remove_positives": removed(share)}
                 tuned = TUNED.get((dataset, method), {})
                 cells.append(
                     Cell(

@@ -47,7 +47,7 @@ def reproduce(
     watch: Watch | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
-    """Run the cells that can be run; returns their rows of results.json, and writes them as they come."""
+    """Run the cells that can be run, and put their rows, which are returned, into results.json at the end."""
     cells = paper.chosen(table, patterns)
     able = []
     for cell in cells:
@@ -63,17 +63,16 @@ def reproduce(
         for seed in seeds
         for cell in able
     ]
+    done = each(work, partial(_measured, say=say if jobs == 1 else None), jobs, watch)
     found: dict[str, list[Measured]] = {cell.key: [] for cell in able}
-    rows = {}
-    for job, measured in zip(
-        work, each(work, partial(_measured, say=say if jobs == 1 else None), jobs, watch), strict=True
-    ):
+    for job, measured in zip(work, done, strict=True):
         found[job.cell.key].append(measured)
+    rows = []
     for cell in able:
         command = f"fedauc reproduce {paper.name} {table} --cells '{cell.key}' --seeds {len(seeds)}"
-        rows[cell.key] = _row(cell, found[cell.key], seeds, f"{command} --device {device}")
-    merge(results / paper.name / RESULTS, list(rows.values()))
-    return list(rows.values())
+        rows.append(_row(cell, found[cell.key], seeds, f"{command} --device {device}"))
+    merge(results / paper.name / RESULTS, rows)
+    return rows
 
 
 def folder_of(cell: Cell) -> str:
