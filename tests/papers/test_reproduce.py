@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import struct
+from dataclasses import replace
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -16,6 +18,8 @@ from fedauc.cli import app
 from fedauc.errors import InputError
 from fedauc.papers import PAPERS, Cell, Paper, worst_case
 from fedauc.papers.cells import printed
+from fedauc.papers.names import KEY
+from fedauc.papers.pictures import Panel, Picture, draw
 from fedauc.papers.reproduce import merge, reproduce
 
 EVERY = [
@@ -115,10 +119,55 @@ def test_ours_stand_beside_theirs_and_nothing_is_run_twice(paper, tmp_path):
 
 def test_results_of_other_cells_stay(tmp_path):
     row = {"table": "t", "method": "a", "dataset": "d", "setting": "s", "ours_mean": 1.0}
-    merge(tmp_path / "results.json", [row, row | {"method": "b"}])
-    merge(tmp_path / "results.json", [row | {"ours_mean": 2.0}])
+    merge(tmp_path / "results.json", [row, row | {"method": "b"}], KEY)
+    merge(tmp_path / "results.json", [row | {"ours_mean": 2.0}], KEY)
     found = json.loads((tmp_path / "results.json").read_text())
     assert [(each["method"], each["ours_mean"]) for each in found] == [("a", 2.0), ("b", 1.0)]
+
+
+# ----------------------------------------------------------------------------- pictures
+
+
+def _texts(svg):
+    return [each.text for each in ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_curves_of_runs_become_a_picture(paper, tmp_path):
+    panels = (
+        Panel("Digits", "table-1", "*/digits/*", "round", "valid_auc"),
+        Panel("Nothing was run of it", "table-1", "*/CIFAR-10", "round", "valid_auc"),
+    )
+    pictures = (Picture("curves", panels), Picture("none", panels[1:]))
+    shown = replace(paper, pictures=pictures)
+    reproduce(shown, "table-1", ["*/digits/*"], [0, 1], tmp_path / "runs", tmp_path, root=str(tmp_path))
+    folder = tmp_path / "099"
+    curves = json.loads((folder / "curves.json").read_text())
+    assert [(each["method"], each["seed"]) for each in curves] == [
+        ("FedAvg", 0),
+        ("FedAvg", 1),
+        ("Pairwise", 0),
+        ("Pairwise", 1),
+    ]
+    assert curves[0]["curve"]["round"] == [2, 4]
+    assert sorted(path.name for path in folder.glob("*.svg")) == ["curves.svg"]
+    words = _texts(folder / "curves.svg")
+    assert {"Digits", "FedAvg", "Pairwise", "rounds", "validation AUC"} <= set(words)
+    assert "Nothing was run of it" not in words
+
+
+def test_settings_become_an_axis(tmp_path):
+    rows = [
+        {"table": "figure-1", "method": "A", "dataset": "D", "setting": f"I={steps}", "ours_mean": mean}
+        | {"ours_std": 0.01}
+        for steps, mean in ((16, 0.85), (4, 0.8), (64, None))
+    ]
+    merge(tmp_path / "results.json", rows, KEY)
+    (drawn,) = draw((Picture("steps", (Panel("D", "figure-1", "*", "I", "ours"),)),), tmp_path)
+    root = ElementTree.parse(drawn).getroot()
+    dots = [float(each.get("cx")) for each in root.iter("{http://www.w3.org/2000/svg}circle")]
+    assert dots == sorted(dots)
+    assert len(dots) == 2  # what was not reached has no point
+    assert {"I", "test AUC"} <= set(_texts(drawn))
 
 
 # ----------------------------------------------------------------------------- paper 002: ten classes
@@ -183,10 +232,40 @@ def test_a_class_per_client_and_the_time_of_the_uplinks(method, images):
 def test_a_goal_that_is_not_reached(images, tmp_path):
     cell = PAPERS["002"].chosen("figure-2", ["min-uniform/fashion-mnist/*"])[0]
     config = cell.config(0, "cpu", str(images))
-    assert worst_case.Reaching(1.1, 4.0)(config, tmp_path / "run", None).value is None
-    found = worst_case.Reaching(0.0, 4.0)(config, tmp_path / "run", None)
-    assert found.value == pytest.approx(2.0, abs=0.1)
-    assert len(json.loads((tmp_path / "run/curve.json").read_text())) >= 1
+    never = worst_case.Reaching(1.1, 6.0)(config, tmp_path, None)
+    assert (never.value, never.more["first"]) == (None, None)
+    found = worst_case.Reaching(0.0, 6.0)(config, tmp_path, None)
+    assert found.more["first"] == pytest.approx(2.0, abs=0.1)
+    points = json.loads((tmp_path / "curve.json").read_text())
+    assert len(points) == 3
+    assert found.value == points[-1]["seconds_up"]  # (there are fewer points than are taken together)
+    assert found.curve["test_worst"] == [pytest.approx(np.mean([p["test_worst"] for p in points]), abs=1e-4)]
+
+
+def test_a_goal_is_reached_by_several_points_together():
+    points = [
+        {"seconds_up": 2.0 * k, "test_worst": worst} for k, worst in enumerate([0, 0.9, 0, 0.6, 0.6, 0.6])
+    ]
+    assert worst_case.reached(points, 0.6, 1) == 2.0  # a single point may be luck
+    assert worst_case.reached(points, 0.6, 3) == 10.0
+    assert worst_case.reached(points, 0.61, 3) is None
+
+
+def test_step_sizes_are_chosen_on_validation_rows(images, tmp_path, monkeypatch):
+    monkeypatch.setattr(worst_case, "TRIAL", 6.0)
+    rows = reproduce(
+        PAPERS["002"],
+        "grid",
+        ["min-uniform/fashion-mnist/lr*"],
+        [0],
+        tmp_path / "runs",
+        tmp_path,
+        root=str(images),
+    )
+    cells = PAPERS["002"].chosen("grid", ["min-uniform/fashion-mnist/lr*"])
+    assert [row["settings"]["schedule.eta"] for row in rows] == [c.settings["schedule.eta"] for c in cells]
+    points, _ = worst_case.curve(cells[0].config(0, "cpu", str(images)), 6.0)
+    assert rows[0]["ours_mean"] == pytest.approx(np.mean([point["valid_worst"] for point in points]))
 
 
 def test_the_command_lists_what_there_is(tmp_path):

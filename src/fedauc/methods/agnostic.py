@@ -138,12 +138,17 @@ class Report(Wrapper):
 
 
 def on_simplex(v: Tensor, low: float, high: float) -> Tensor:
-    """The nearest point with low ≤ λ ≤ high and Σλ = 1: clip(v - θ), with θ by bisection."""
-    below, above = v.min() - high, v.max() - low
-    for _ in range(200):
-        theta = (below + above) / 2
-        too_much = (v - theta).clamp(low, high).sum() > 1
-        below, above = torch.where(too_much, theta, below), torch.where(too_much, above, theta)
-    lam = (v - (below + above) / 2).clamp(low, high)
-    free = (lam > low) & (lam < high)  # what bisection leaves over
-    return torch.where(free, lam + (1 - lam.sum()) / free.sum().clamp(min=1), lam).clamp(low, high)
+    """The nearest point with low ≤ λ ≤ high and Σλ = 1: clip(v - θ).
+
+    As θ grows each λ falls from high to low between v - high and v - low, so that Σλ is linear between these
+    ends, with as many free weights as its slope; θ is where it is 1.
+    """
+    ends, order = torch.cat((v - high, v - low)).sort()
+    free = torch.where(order < len(v), 1.0, -1.0).to(v).cumsum(0)[:-1]
+    fallen = (free * ends.diff()).cumsum(0)
+    too_much = len(v) * high - 1  # of Σλ, where all are high
+    last = torch.searchsorted(fallen, too_much).clamp(max=len(free) - 1)
+    theta = ends[last + 1] - (fallen[last] - too_much) / free[last].clamp(min=1)
+    lam = (v - theta).clamp(low, high)
+    inside = (lam > low) & (lam < high)  # what rounding leaves over
+    return torch.where(inside, lam + (1 - lam.sum()) / inside.sum().clamp(min=1), lam).clamp(low, high)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,9 @@ from fedauc.experiments import runner
 from fedauc.experiments.config import Config
 from fedauc.experiments.jobs import prepared
 from fedauc.experiments.runner import Watch
+from fedauc.papers.names import like, name_of
+from fedauc.papers.pictures import Picture
+from fedauc.report.load import load_run
 
 
 class Measured(NamedTuple):
@@ -31,6 +33,8 @@ class Measured(NamedTuple):
     bytes_down: int
     seconds: float
     more: Mapping[str, Any] = {}
+    curve: Mapping[str, Sequence[float]] = {}
+    """Columns of numbers along the run."""
 
 
 Measure = Callable[[Config, Path, Watch | None], Measured]
@@ -39,6 +43,7 @@ Measure = Callable[[Config, Path, Watch | None], Measured]
 def tested(config: Config, folder: Path, watch: Watch | None) -> Measured:
     """The test AUC of the model that validation has chosen."""
     result = runner.run(config, folder, resume=True, prepared=prepared(config), watch=watch)
+    along = [row for row in load_run(folder).metrics if row.get("valid_auc") is not None]
     return Measured(
         result["test_auc"],
         result["rounds"],
@@ -46,6 +51,10 @@ def tested(config: Config, folder: Path, watch: Watch | None) -> Measured:
         result["bytes_down"],
         result["seconds"],
         {name: result[name] for name in ("valid_auc", "best_round")},
+        {
+            "round": [row["round"] for row in along],
+            "valid_auc": [round(row["valid_auc"], 4) for row in along],
+        },
     )
 
 
@@ -70,7 +79,7 @@ class Cell:
     @property
     def key(self) -> str:
         """Names it within its table."""
-        return "/".join(part.replace(" ", "") for part in (self.method, self.dataset, self.setting) if part)
+        return name_of(vars(self))
 
     def config(self, seed: int, device: str, root: str | None) -> Config:
         more: dict[str, Any] = {"seed": seed, "device": device}
@@ -113,6 +122,7 @@ class Paper:
     title: str
     cells: tuple[Cell, ...]
     quantity: str = "test AUC"
+    pictures: tuple[Picture, ...] = ()
 
     @property
     def tables(self) -> list[str]:
@@ -123,16 +133,11 @@ class Paper:
         if table not in self.tables:
             raise InputError(f"Paper {self.name} has no {table!r}.{nearest(table, self.tables)}")
         cells = [cell for cell in self.cells if cell.table == table]
-        found = [cell for cell in cells if not patterns or any(_like(cell.key, each) for each in patterns)]
+        found = [cell for cell in cells if not patterns or any(like(cell.key, each) for each in patterns)]
         if not found:
             names = ", ".join(cell.key for cell in cells[:8])
             raise InputError(f"No cell of {table} is like {', '.join(patterns)}: {names}, …")
         return found
-
-
-def _like(key: str, pattern: str) -> bool:
-    key, pattern = key.casefold(), pattern.casefold().replace(" ", "")
-    return fnmatch(key, pattern) or fnmatch(key, f"{pattern}/*") or fnmatch(key, f"*/{pattern}")
 
 
 def printed(text: str) -> Iterator[tuple[str, list[tuple[float, float | None]]]]:

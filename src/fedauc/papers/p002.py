@@ -3,15 +3,18 @@
 Ten clients, each with one class; uplinks of 10 ms for the first five and 1 ms for the others; m = 5. A cell
 is the time of the uplinks until the worst class of the test rows is classified with an accuracy; the curves
 of the figures lie beside it (curve.json). The paper states accuracies and times of its Figure 2 alone, and
-neither step sizes nor batch; all five algorithms have the same ones here, chosen on validation rows.
+neither step sizes nor batch: each algorithm has the step sizes that served it best on validation rows, among
+those of the cells of `grid`.
 """
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from fedauc.papers.cells import Cell, Paper
-from fedauc.papers.worst_case import Reaching
+from fedauc.papers.pictures import Panel, Picture
+from fedauc.papers.worst_case import Reaching, worst_on_validation
 
 PRESETS = {
     "CE-Minimax": "ce-minimax",
@@ -33,19 +36,19 @@ KAPPA = {
     ("MLP", "Fashion-MNIST"): 0.2,
     ("MLP", "EMNIST"): 1.0,
 }
-"""λ of P1, as the paper chose it."""
+"""λ of P1, as the paper chose it, with times in milliseconds."""
 SOURCES = {"Fashion-MNIST": "fashion-mnist", "EMNIST": "emnist-digits"}
 MODELS: dict[str, dict[str, Any]] = {
     "LR": {"model": "linear"},
     "MLP": {"model": "mlp", "model.hidden": [300, 100]},
 }
-TUNED: dict[str, dict[str, Any]] = {
-    "LR": {"schedule.eta": 0.01, "server.eta_lambda": 0.001, "train.batch": 32},
-    "MLP": {"schedule.eta": 0.01, "server.eta_lambda": 0.001, "train.batch": 32},
-}
-"""By model, what validation has chosen (papers/002/README.md)."""
+TUNED: dict[tuple[str, str], tuple[float, float]] = {}
+"""η and η_λ by model and algorithm: what validation has chosen (papers/002/README.md)."""
+STEPS = (0.003, 0.01, 0.03), (0.001, 0.01)
+"""η and η_λ to choose from, on Fashion-MNIST."""
 COMMON: dict[str, Any] = {
     "schedule.steps": 1,
+    "train.batch": 32,
     "schedule.cycles": 10**8,  # (the time of the uplinks ends a run)
     "train.output": "last",
     "train.client_weight": "uniform",
@@ -53,16 +56,17 @@ COMMON: dict[str, Any] = {
 }
 
 
-def _settings(method: str, model: str, dataset: str, kappa: float) -> dict[str, Any]:
-    found = COMMON | MODELS[model] | TUNED[model] | {"data.source": SOURCES[dataset]}
+def _settings(
+    method: str, model: str, dataset: str, kappa: float, tuned: tuple[float, float] | None = None
+) -> dict[str, Any]:
+    eta, eta_lambda = tuned or TUNED.get((model, method), (0.01, 0.001))
+    found = COMMON | MODELS[model] | {"data.source": SOURCES[dataset], "schedule.eta": eta}
     if method == "CE-Minimax":
-        found["participation.kappa"] = kappa
+        found["participation.kappa"] = 1000 * kappa  # (of a second)
     if method != "Minimax-All":
         found["participation.per_round"] = 5
-    if method == "Min-Uniform":
-        del found["server.eta_lambda"]
-    else:
-        found["server.report"] = 5
+    if method != "Min-Uniform":
+        found |= {"server.report": 5, "server.eta_lambda": eta_lambda}
     return found
 
 
@@ -84,9 +88,40 @@ def _cells() -> list[Cell]:
     return cells
 
 
+def _grid() -> list[Cell]:
+    """Not in the paper: trials on validation rows, by which step sizes are chosen."""
+    cells, dataset = [], "Fashion-MNIST"
+    for model in MODELS:
+        for method, preset in PRESETS.items():
+            for eta, eta_lambda in product(*STEPS):
+                about = f"{model} η={eta:g}"
+                if method != "Min-Uniform":
+                    about += f" η_λ={eta_lambda:g}"
+                settings = _settings(method, model, dataset, KAPPA[model, dataset], (eta, eta_lambda))
+                cells.append(
+                    Cell("grid", method, dataset, about, preset, settings, measure=worst_on_validation)
+                )
+    return list({cell.key: cell for cell in cells}.values())
+
+
+def _pictures() -> list[Picture]:
+    pictures = []
+    for model, dataset in THEIRS:
+        name = f"{model.lower()}-{SOURCES[dataset]}"
+        table, cells, x = "figure-2" if model == "LR" else "figure-3", f"*/{dataset}/*", "seconds_up"
+        panels = [Panel(f"{model}, {dataset}", table, cells, x, y) for y in ("test_worst", "test_mean")]
+        pictures.append(Picture(f"{table}-{SOURCES[dataset]}", tuple(panels)))
+        of_kappa = Panel(
+            f"{model}, {dataset}", "figure-1", f"*/{dataset}/{model}*", x, "test_worst", "setting"
+        )
+        pictures.append(Picture(f"figure-1-{name}", (of_kappa,)))
+    return pictures
+
+
 PAPER = Paper(
     "002",
     "Client sampling for communication-efficient distributed minimax optimization",
-    tuple(_cells()),
+    (*_cells(), *_grid()),
     "seconds of uplinks until the worst class is classified so well",
+    tuple(_pictures()),
 )

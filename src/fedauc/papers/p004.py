@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedauc.papers.cells import Cell, Paper, printed, removed
+from fedauc.papers.pictures import Panel, Picture
 
 PRESETS = {
     "LocalSCGDAM": "local-scgdam",
@@ -22,6 +23,7 @@ PRESETS = {
 }
 OTHERS = {"SCAFFOLD": "scaffold", "FedProx": "fedprox"}
 PERIODS = (4, 8, 16)
+SHARES = (0.01, 0.05, 0.2)
 STEPS = 12_000
 """Local steps of a run: 10 passes over the rows of a device."""
 TABLE = {
@@ -111,7 +113,7 @@ def _figures() -> list[Cell]:
     for dataset in DATA:
         base = _settings(dataset, 4)
         for method, preset in PRESETS.items():
-            for share in (0.01, 0.05, 0.2):
+            for share in SHARES:
                 more = {"data.remove_positives": removed(share)}
                 tuned = TUNED.get((dataset, method), {})
                 cells.append(
@@ -125,4 +127,26 @@ def _figures() -> list[Cell]:
     return cells
 
 
-PAPER = Paper("004", "Federated compositional deep AUC maximization", (*_cells(), *_figures()))
+def _pictures() -> list[Picture]:
+    def picture(name: str, table: str, setting: str) -> Picture:
+        cells = {dataset: f"*/{dataset}/{setting}" for dataset in DATA}
+        panels = [
+            Panel(f"{dataset}, {setting}", table, like, "round", "valid_auc")
+            for dataset, like in cells.items()
+        ]
+        return Picture(name, tuple(panels))
+
+    pictures = [
+        picture(f"figure-{number}", "table-1", f"p={period}")
+        for number, period in enumerate(PERIODS, start=1)
+    ]
+    pictures += [picture(f"figure-4-{share:g}", "figure-4", f"positives={share:g}") for share in SHARES]
+    return [*pictures, picture("figure-5", "figure-5", "p=4")]
+
+
+PAPER = Paper(
+    "004",
+    "Federated compositional deep AUC maximization",
+    (*_cells(), *_figures()),
+    pictures=tuple(_pictures()),
+)

@@ -2,6 +2,8 @@
 
 OUT/PAPER/TABLE/CELL/seed-S/         runs; whatever is finished is not run again
 RESULTS/PAPER/results.json           the numbers of all cells that were run
+RESULTS/PAPER/curves.json            what was measured along these runs
+RESULTS/PAPER/NAME.svg               the paper's figures, as far as their cells were run
 """
 
 from __future__ import annotations
@@ -20,9 +22,8 @@ from fedauc.experiments.outcome import versions
 from fedauc.experiments.records import read_json, write_json
 from fedauc.experiments.runner import Watch
 from fedauc.papers.cells import Cell, Measured, Paper
-
-RESULTS, DONE = "results.json", "measured.json"
-KEY = ("table", "method", "dataset", "setting")
+from fedauc.papers.names import CURVES, DONE, KEY, RESULTS
+from fedauc.papers.pictures import draw
 
 
 class Job(NamedTuple):
@@ -48,30 +49,36 @@ def reproduce(
     say: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
     """Run the cells that can be run, and put their rows, which are returned, into results.json at the end."""
-    cells = paper.chosen(table, patterns)
+    home = out / paper.name / table
+
+    def folder(cell: Cell, seed: int) -> Path:
+        return home / folder_of(cell) / f"seed-{seed}"
+
     able = []
-    for cell in cells:
-        if why := cell.absent(root):
+    for cell in paper.chosen(table, patterns):
+        done = all((folder(cell, seed) / DONE).exists() for seed in seeds)
+        if not done and (why := cell.absent(root)):
             say(f"{cell.key} is left out: {why}")
         else:
             able.append(cell)
     if not able:
         raise InputError("None of these cells can be run here.")
-    home = out / paper.name / table
-    work = [
-        Job(cell, cell.config(seed, device, root), home / folder_of(cell) / f"seed-{seed}")
-        for seed in seeds
-        for cell in able
-    ]
-    done = each(work, partial(_measured, say=say if jobs == 1 else None), jobs, watch)
-    found: dict[str, list[Measured]] = {cell.key: [] for cell in able}
-    for job, measured in zip(work, done, strict=True):
-        found[job.cell.key].append(measured)
+    work = [Job(cell, cell.config(seed, device, root), folder(cell, seed)) for seed in seeds for cell in able]
+    found = each(work, partial(_measured, say=say if jobs == 1 else None), jobs, watch)
     rows = []
     for cell in able:
+        mine = [measured for job, measured in zip(work, found, strict=True) if job.cell is cell]
         command = f"fedauc reproduce {paper.name} {table} --cells '{cell.key}' --seeds {len(seeds)}"
-        rows.append(_row(cell, found[cell.key], seeds, f"{command} --device {device}"))
-    merge(results / paper.name / RESULTS, rows)
+        rows.append(_row(cell, mine, seeds, f"{command} --device {device}"))
+    merge(results / paper.name / RESULTS, rows, KEY)
+    curves = [
+        _named(job.cell) | {"seed": job.config.seed, "curve": dict(measured.curve)}
+        for job, measured in zip(work, found, strict=True)
+        if measured.curve
+    ]
+    merge(results / paper.name / CURVES, curves, (*KEY, "seed"))
+    for drawn in draw(paper.pictures, results / paper.name):
+        say(f"picture: {drawn}")
     return rows
 
 
@@ -88,6 +95,7 @@ def _measured(job: Job, watch: Watch | None, say: Callable[[str], None] | None =
         if known["config"] != about:
             raise InputError(f"{job.folder} was measured with other settings; choose another --out.")
         return Measured(**known["measured"])
+    job.folder.mkdir(parents=True, exist_ok=True)
     measured = job.cell.measure(job.config, job.folder, watch)
     write_json(kept, {"config": about, "measured": measured._asdict(), "versions": versions()})
     if say is not None:
@@ -104,11 +112,7 @@ def _row(cell: Cell, found: Sequence[Measured], seeds: Sequence[int], command: s
     def mean(name: str) -> float:
         return statistics.fmean(getattr(measured, name) for measured in found)
 
-    return {
-        "table": cell.table,
-        "method": cell.method,
-        "dataset": cell.dataset,
-        "setting": cell.setting,
+    return _named(cell) | {
         "theirs": cell.theirs,
         "theirs_std": cell.theirs_std,
         "ours_mean": statistics.fmean(known) if whole else None,
@@ -119,15 +123,20 @@ def _row(cell: Cell, found: Sequence[Measured], seeds: Sequence[int], command: s
         "bytes_up": round(mean("bytes_up")),
         "bytes_down": round(mean("bytes_down")),
         "seconds": round(mean("seconds"), 1),
+        "more": {name: [measured.more[name] for measured in found] for name in found[0].more},
         "command": command,
         "settings": {"preset": cell.preset, **cell.settings},
     }
 
 
-def merge(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Put rows into a results file, in the place of those of the same cells."""
+def _named(cell: Cell) -> dict[str, Any]:
+    return {name: getattr(cell, name) for name in KEY}
+
+
+def merge(path: Path, rows: Sequence[Mapping[str, Any]], key: Sequence[str]) -> None:
+    """Put rows into a file of them, in the place of those with the same key."""
     known = read_json(path) if path.exists() else []
-    mine = {tuple(row[name] for name in KEY): dict(row) for row in known}
-    mine |= {tuple(row[name] for name in KEY): dict(row) for row in rows}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, sorted(mine.values(), key=lambda row: [str(row[name]) for name in KEY]))
+    mine = {tuple(row[name] for name in key): dict(row) for row in (*known, *rows)}
+    if mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, sorted(mine.values(), key=lambda row: [str(row[name]) for name in key]))

@@ -8,6 +8,7 @@ presets.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -32,12 +33,17 @@ from fedauc.objectives import CrossEntropy
 from fedauc.papers.cells import Measured
 
 CLASSES = 10
+ACCURACIES = ("valid_worst", "valid_mean", "test_worst", "test_mean")
 VALID = 0.1
-"""Share of every client's rows by which hyper-parameters are chosen."""
+"""Share of the training rows by which step sizes are chosen."""
 BUDGET = 1000.0
 """Seconds of uplinks that a run has."""
 EVERY = 2.0
 """Seconds of uplinks between two points of a curve."""
+SMOOTH = 10
+"""Points of a curve whose mean says whether a goal is reached: single ones go up and down."""
+TRIAL = 200.0
+"""Seconds of uplinks that a trial of step sizes has."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +124,31 @@ def curve(config: Config, budget: float) -> tuple[list[dict[str, Any]], dict[str
         if state.ledger.seconds_up >= EVERY * (len(points) + 1):
             z = state.averaged.z
             found = {name: accuracy(module, z, rows) for name, rows in (("valid", valid), ("test", test))}
-            points.append({"seconds_up": state.ledger.seconds_up, "round": state.round})
+            points.append({"seconds_up": round(state.ledger.seconds_up, 3), "round": state.round})
             for name, each in found.items():
-                points[-1] |= {f"{name}_worst": float(each.min()), f"{name}_mean": float(each.mean())}
+                points[-1] |= {
+                    f"{name}_worst": float(each.min()),
+                    f"{name}_mean": round(float(each.mean()), 4),
+                }
     ledger = state.ledger
     about = {"rounds": state.round, "bytes_up": ledger.total_up, "bytes_down": ledger.total_down}
     return points, about | {"seconds": time.monotonic() - began}
+
+
+def reached(points: Sequence[Mapping[str, Any]], goal: float, smooth: int) -> float | None:
+    """Seconds of uplinks until the mean of so many points is as good; None: it never is."""
+    worst, smooth = [point["test_worst"] for point in points], min(smooth, len(points))
+    (there,) = np.nonzero(np.convolve(worst, np.full(smooth, 1 / smooth), "valid") >= goal)
+    return float(points[there[0] + smooth - 1]["seconds_up"]) if len(there) else None
+
+
+def smoothed(points: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Columns of the means of every five points."""
+    parts = [points[k : k + 5] for k in range(0, len(points), 5)]
+    return {
+        name: [round(float(np.mean([point[name] for point in part])), 4) for part in parts]
+        for name in ("seconds_up", *ACCURACIES)
+    }
 
 
 @dataclass(frozen=True)
@@ -135,8 +160,15 @@ class Reaching:
 
     def __call__(self, config: Config, folder: Path, watch: Watch | None) -> Measured:
         points, about = curve(config, self.budget)
-        folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "curve.json", points)
-        there = (point["seconds_up"] for point in points if point["test_worst"] >= self.goal)
-        last = {name: value for name, value in points[-1].items() if name not in ("seconds_up", "round")}
-        return Measured(next(there, None), **about, more=last)
+        first = {"first": reached(points, self.goal, 1)}
+        last = {name: float(np.mean([point[name] for point in points[-SMOOTH:]])) for name in ACCURACIES}
+        return Measured(
+            reached(points, self.goal, SMOOTH), **about, more=first | last, curve=smoothed(points)
+        )
+
+
+def worst_on_validation(config: Config, folder: Path, watch: Watch | None) -> Measured:
+    """The accuracy of the worst class on validation rows, on average over the time of a trial."""
+    points, about = curve(config, TRIAL)
+    return Measured(float(np.mean([point["valid_worst"] for point in points])), **about)
