@@ -203,7 +203,7 @@ def images(tmp_path_factory):
 
 
 @pytest.mark.parametrize("method", ["CE-Minimax", "Minimax-Weighted", "Minimax-All", "Min-Uniform"])
-def test_a_class_per_client_and_the_time_of_the_uplinks(method, images):
+def test_a_class_per_client_and_the_time_of_the_uplinks(method, images, tmp_path):
     cell = PAPERS["002"].chosen("figure-2", [f"{method}/Fashion-MNIST/*"])[0]
     config = cell.config(0, "cpu", str(images))
     data, valid, test = worst_case.dealt(config)
@@ -213,7 +213,7 @@ def test_a_class_per_client_and_the_time_of_the_uplinks(method, images):
         assert set(data.y[rows].tolist()) == {float(client)}
     assert len(data.y) + len(valid.y) == 600
     assert len(test.y) == 200
-    points, about = worst_case.curve(config, budget=6.0)
+    points, about = worst_case.curve(config, 6.0, tmp_path)
     assert [point["seconds_up"] >= 2 * (k + 1) for k, point in enumerate(points)] == [True] * len(points)
     assert points[-1]["test_mean"] > 0.5
     assert all(0 <= point["test_worst"] <= point["test_mean"] <= 1 for point in points)
@@ -242,6 +242,31 @@ def test_a_goal_that_is_not_reached(images, tmp_path):
     assert found.curve["test_worst"] == [pytest.approx(np.mean([p["test_worst"] for p in points]), abs=1e-4)]
 
 
+def test_an_interrupted_curve_goes_on_where_it_was(images, tmp_path, monkeypatch):
+    cell = PAPERS["002"].chosen("figure-2", ["ce-minimax/fashion-mnist/*"])[0]
+    config = cell.config(0, "cpu", str(images))
+    whole, about = worst_case.curve(config, 8.0, tmp_path)
+    monkeypatch.setattr(worst_case, "SAVED", 1)
+    measured, asked = worst_case.accuracy, []
+
+    def interrupted(*given):
+        asked.append(given)
+        if len(asked) == 6:
+            raise KeyboardInterrupt
+        return measured(*given)
+
+    monkeypatch.setattr(worst_case, "accuracy", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        worst_case.curve(config, 8.0, tmp_path)
+    with pytest.raises(InputError, match="begun with other settings"):
+        worst_case.curve(cell.config(1, "cpu", str(images)), 8.0, tmp_path)
+    points, again = worst_case.curve(config, 8.0, tmp_path)
+    assert points == whole
+    assert {**again, "seconds": 0} == {**about, "seconds": 0}
+    assert len(asked) == 6 + 4  # two points were kept
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_goal_is_reached_by_several_points_together():
     points = [
         {"seconds_up": 2.0 * k, "test_worst": worst} for k, worst in enumerate([0, 0.9, 0, 0.6, 0.6, 0.6])
@@ -264,7 +289,7 @@ def test_step_sizes_are_chosen_on_validation_rows(images, tmp_path, monkeypatch)
     )
     cells = PAPERS["002"].chosen("grid", ["min-uniform/fashion-mnist/lr*"])
     assert [row["settings"]["schedule.eta"] for row in rows] == [c.settings["schedule.eta"] for c in cells]
-    points, _ = worst_case.curve(cells[0].config(0, "cpu", str(images)), 6.0)
+    points, _ = worst_case.curve(cells[0].config(0, "cpu", str(images)), 6.0, tmp_path)
     assert rows[0]["ours_mean"] == pytest.approx(np.mean([point["valid_worst"] for point in points]))
 
 

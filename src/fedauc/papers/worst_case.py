@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedauc.core import rng
+from fedauc.core import checkpoint, rng
 from fedauc.core.loop import Federation, advance, begin
 from fedauc.core.tree import Tree
 from fedauc.data.federated import FederatedData
 from fedauc.data.sources import load_source
+from fedauc.errors import InputError
 from fedauc.experiments.config import Config
 from fedauc.experiments.records import write_json
 from fedauc.experiments.runner import Watch
@@ -42,6 +43,8 @@ EVERY = 2.0
 """Seconds of uplinks between two points of a curve."""
 SMOOTH = 10
 """Points of a curve whose mean says whether a goal is reached: single ones go up and down."""
+SAVED = 25
+"""Points between two checkpoints."""
 TRIAL = 200.0
 """Seconds of uplinks that a trial of step sizes has."""
 
@@ -111,14 +114,26 @@ def accuracy(module: nn.Module, z: Tree, rows: Rows) -> NDArray[np.float64]:
     return np.bincount(rows.y, weights=right, minlength=CLASSES) / np.bincount(rows.y, minlength=CLASSES)
 
 
-def curve(config: Config, budget: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Points along a run until the uplinks have taken `budget` seconds, and what travelled."""
+def curve(config: Config, budget: float, folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Points along a run until the uplinks have taken `budget` seconds, and what travelled.
+
+    An interrupted run goes on from the checkpoint in its folder.
+    """
     data, valid, test = dealt(config)
     module, params = network(config, data.x.shape[1])
     fed = federation(config, data, module)
     state = begin(fed, params)
     points: list[dict[str, Any]] = []
-    began = time.monotonic()
+    before, began, saved = 0.0, time.monotonic(), folder / "checkpoint.safetensors"
+    if (kept := checkpoint.read_latest(saved)) is not None:
+        state, _, extra = checkpoint.restored(saved, *kept, state, config.device)
+        if extra["config"] != config.as_dict():
+            raise InputError(f"{folder} was begun with other settings; choose another --out.")
+        points, before = extra["points"], extra["seconds"]
+
+    def seconds() -> float:
+        return before + time.monotonic() - began
+
     while state.ledger.seconds_up < budget:
         state, _ = advance(fed, state)
         if state.ledger.seconds_up >= EVERY * (len(points) + 1):
@@ -130,9 +145,13 @@ def curve(config: Config, budget: float) -> tuple[list[dict[str, Any]], dict[str
                     f"{name}_worst": float(each.min()),
                     f"{name}_mean": round(float(each.mean()), 4),
                 }
+            if len(points) % SAVED == 0:
+                about = {"config": config.as_dict(), "points": points, "seconds": seconds()}
+                checkpoint.save_state(saved, state, {}, about)
+    checkpoint.remove(saved)
     ledger = state.ledger
     about = {"rounds": state.round, "bytes_up": ledger.total_up, "bytes_down": ledger.total_down}
-    return points, about | {"seconds": time.monotonic() - began}
+    return points, about | {"seconds": seconds()}
 
 
 def reached(points: Sequence[Mapping[str, Any]], goal: float, smooth: int) -> float | None:
@@ -159,7 +178,7 @@ class Reaching:
     budget: float = BUDGET
 
     def __call__(self, config: Config, folder: Path, watch: Watch | None) -> Measured:
-        points, about = curve(config, self.budget)
+        points, about = curve(config, self.budget, folder)
         write_json(folder / "curve.json", points)
         first = {"first": reached(points, self.goal, 1)}
         last = {name: float(np.mean([point[name] for point in points[-SMOOTH:]])) for name in ACCURACIES}
@@ -170,5 +189,5 @@ class Reaching:
 
 def worst_on_validation(config: Config, folder: Path, watch: Watch | None) -> Measured:
     """The accuracy of the worst class on validation rows, on average over the time of a trial."""
-    points, about = curve(config, TRIAL)
+    points, about = curve(config, TRIAL, folder)
     return Measured(float(np.mean([point["valid_worst"] for point in points])), **about)
