@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from functools import lru_cache, partial
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import lru_cache
 from multiprocessing import get_context
 from typing import Protocol, TypeVar
 
@@ -31,19 +31,38 @@ R = TypeVar("R")
 Do = Callable[[J, Watch | None], R]
 
 
-def each(work: Sequence[J], do: Do[J, R], jobs: int = 1, watch: Watch | None = None) -> list[R]:
-    """What came of every piece of work, in its order; `do` is a function of a module where `jobs` > 1."""
+def each(
+    work: Sequence[J],
+    do: Do[J, R],
+    jobs: int = 1,
+    watch: Watch | None = None,
+    after: Callable[[J, R], None] = lambda job, made: None,
+) -> list[R]:
+    """What came of every piece of work, in its order; `do` is a function of a module where `jobs` > 1.
+
+    `after` is told of a piece when it is done, whichever is done first.
+    """
     if jobs == 1:  # seed after seed, so that the rows of a seed are prepared once
         order = sorted(range(len(work)), key=lambda i: work[i].config.seed)
+        done = {}
         try:
-            done = {i: do(work[i], watch) for i in order}
+            for i in order:
+                done[i] = do(work[i], watch)
+                after(work[i], done[i])
         finally:
             _prepared.cache_clear()  # (a file may have changed when it is asked for again)
         return [done[i] for i in range(len(work))]
     if ranks.here().size > 1:
         raise InputError("--jobs starts processes of its own: under torchrun leave it out.")
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(partial(_alone, do), work))
+        begun = {pool.submit(_alone, do, job): job for job in work}
+        try:
+            for ended in as_completed(begun):
+                after(begun[ended], ended.result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # (what has begun is finished, the rest is not)
+            raise
+        return [future.result() for future in begun]
 
 
 def _alone(do: Do[J, R], job: J) -> R:

@@ -3,7 +3,8 @@
 The first half of the classes is positive, and so many of their training rows are dropped that a tenth of the
 training rows is positive; the test set stays balanced. Four devices, batch 32, everybody in every round. The
 figures show the same runs against iterations (metrics.jsonl of each run). How the rows are dealt to devices
-is not said (at random here), nor for how many iterations they train.
+is not said (at random here), nor for how many iterations they train, nor how the step size falls (here to 0.3
+of it after each third, for all methods).
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ PERIODS = (4, 8, 16)
 SHARES = (0.01, 0.05, 0.2)
 STEPS = 12_000
 """Local steps of a run: 10 passes over the rows of a device."""
+STAGES = 3
+"""The step size falls from one to the next."""
 TABLE = {
     "CATvsDOG": """
 LocalSCGDAM  0.933±0.000 0.936±0.000 0.928±0.000
@@ -86,6 +89,7 @@ def _settings(dataset: str, period: int) -> dict[str, Any]:
         "data.remove_positives": removed(0.1),
         "schedule.steps": period,
         "schedule.cycles": STEPS // period,
+        "schedule.stage_cycles": STEPS // STAGES // period,
         "train.batch": 32,
         "train.eval_every": 400 // period,
         **DATA.get(dataset, {}),

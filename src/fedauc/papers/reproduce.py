@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,7 +63,12 @@ def reproduce(
     if not able:
         raise InputError("None of these cells can be run here.")
     work = [Job(cell, cell.config(seed, device, root), folder(cell, seed)) for seed in seeds for cell in able]
-    found = each(work, partial(_measured, say=say if jobs == 1 else None), jobs, watch)
+
+    def after(job: Job, measured: Measured) -> None:
+        value = "not reached" if measured.value is None else f"{measured.value:.4f}"
+        say(f"{job.cell.key} seed {job.config.seed}: {value} ({measured.seconds:.0f} s)")
+
+    found = each(work, _measured, jobs, watch, after)
     rows = []
     for cell in able:
         mine = [measured for job, measured in zip(work, found, strict=True) if job.cell is cell]
@@ -86,7 +90,7 @@ def folder_of(cell: Cell) -> str:
     return re.sub(r"[^A-Za-z0-9._=-]+", "_", cell.key)
 
 
-def _measured(job: Job, watch: Watch | None, say: Callable[[str], None] | None = None) -> Measured:
+def _measured(job: Job, watch: Watch | None) -> Measured:
     """Measure a cell with one seed, once."""
     kept = job.folder / DONE
     about = job.config.as_dict()
@@ -98,9 +102,6 @@ def _measured(job: Job, watch: Watch | None, say: Callable[[str], None] | None =
     job.folder.mkdir(parents=True, exist_ok=True)
     measured = job.cell.measure(job.config, job.folder, watch)
     write_json(kept, {"config": about, "measured": measured._asdict(), "versions": versions()})
-    if say is not None:
-        value = "not reached" if measured.value is None else f"{measured.value:.4f}"
-        say(f"{job.cell.key} seed {job.config.seed}: {value} ({measured.seconds:.0f} s)")
     return measured
 
 

@@ -8,7 +8,7 @@ presets.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,14 +22,14 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedauc.core import checkpoint, rng
-from fedauc.core.loop import Federation, advance, begin
+from fedauc.core.loop import Federation, RoundRecord, RunState, advance, begin
 from fedauc.core.tree import Tree
 from fedauc.data.federated import FederatedData
 from fedauc.data.sources import load_source
 from fedauc.errors import InputError
 from fedauc.experiments.config import Config
 from fedauc.experiments.records import write_json
-from fedauc.experiments.runner import Watch
+from fedauc.experiments.runner import Silent, Watch
 from fedauc.objectives import CrossEntropy
 from fedauc.papers.cells import Measured
 
@@ -114,7 +114,9 @@ def accuracy(module: nn.Module, z: Tree, rows: Rows) -> NDArray[np.float64]:
     return np.bincount(rows.y, weights=right, minlength=CLASSES) / np.bincount(rows.y, minlength=CLASSES)
 
 
-def curve(config: Config, budget: float, folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def curve(
+    config: Config, budget: float, folder: Path, watch: Watch | None = None
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Points along a run until the uplinks have taken `budget` seconds, and what travelled.
 
     An interrupted run goes on from the checkpoint in its folder.
@@ -134,20 +136,33 @@ def curve(config: Config, budget: float, folder: Path) -> tuple[list[dict[str, A
     def seconds() -> float:
         return before + time.monotonic() - began
 
-    while state.ledger.seconds_up < budget:
-        state, _ = advance(fed, state)
-        if state.ledger.seconds_up >= EVERY * (len(points) + 1):
-            z = state.averaged.z
-            found = {name: accuracy(module, z, rows) for name, rows in (("valid", valid), ("test", test))}
-            points.append({"seconds_up": round(state.ledger.seconds_up, 3), "round": state.round})
-            for name, each in found.items():
+    def beyond() -> Iterator[tuple[RunState, RoundRecord]]:
+        """The rounds after which another point is due."""
+        nonlocal state
+        while state.ledger.seconds_up < budget:
+            state, record = advance(fed, state)
+            if state.ledger.seconds_up >= EVERY * (len(points) + 1):
+                yield state, record
+
+    watch = watch or Silent()
+    watch.begin(f"{config.method} · seed {config.seed}", round(budget), int(state.ledger.seconds_up))
+    try:
+        for now, record in beyond():
+            ledger, z = now.ledger, now.averaged.z
+            points.append({"seconds_up": round(ledger.seconds_up, 3), "round": now.round})
+            for name, rows in (("valid", valid), ("test", test)):
+                each = accuracy(module, z, rows)
                 points[-1] |= {
-                    f"{name}_worst": float(each.min()),
+                    f"{name}_worst": round(float(each.min()), 4),
                     f"{name}_mean": round(float(each.mean()), 4),
                 }
+            gone = record._replace(round=int(ledger.seconds_up))  # (a bar of seconds, not of rounds)
+            watch.round(gone, None, ledger.total_up + ledger.total_down)
             if len(points) % SAVED == 0:
                 about = {"config": config.as_dict(), "points": points, "seconds": seconds()}
-                checkpoint.save_state(saved, state, {}, about)
+                checkpoint.save_state(saved, now, {}, about)
+    finally:
+        watch.end()
     checkpoint.remove(saved)
     ledger = state.ledger
     about = {"rounds": state.round, "bytes_up": ledger.total_up, "bytes_down": ledger.total_down}
@@ -178,7 +193,7 @@ class Reaching:
     budget: float = BUDGET
 
     def __call__(self, config: Config, folder: Path, watch: Watch | None) -> Measured:
-        points, about = curve(config, self.budget, folder)
+        points, about = curve(config, self.budget, folder, watch)
         write_json(folder / "curve.json", points)
         first = {"first": reached(points, self.goal, 1)}
         last = {name: float(np.mean([point[name] for point in points[-SMOOTH:]])) for name in ACCURACIES}
@@ -189,5 +204,5 @@ class Reaching:
 
 def worst_on_validation(config: Config, folder: Path, watch: Watch | None) -> Measured:
     """The accuracy of the worst class on validation rows, on average over the time of a trial."""
-    points, about = curve(config, TRIAL, folder)
+    points, about = curve(config, TRIAL, folder, watch)
     return Measured(float(np.mean([point["valid_worst"] for point in points])), **about)
