@@ -204,6 +204,15 @@ def _figures() -> list[Cell]:
     return cells
 
 
+def _longer() -> list[Cell]:
+    """Not in the paper: how far the methods get that are still learning after 30 cycles."""
+    base = _noisy(CIFAR10, 0.5, 0.0) | {"schedule.cycles": 100, "train.eval_every": 50}
+    return [
+        Cell("longer", name, "CIFAR-10", "1000 rounds", PRESETS[name], {**base, **TUNED[name]})
+        for name in ("CyCp-FedAvg", "A-FedAvg", "A-SCAFFOLD")
+    ]
+
+
 def _insurance() -> list[Cell]:
     """Not in the paper: real motor insurance, a client per region."""
     settings = {
@@ -239,6 +248,7 @@ PAPER = Paper(
         *_table("table-8", MANY, _clients()),
         *_table("table-9", REPEATED, _datasets(0.0)[:2]),
         *_figures(),
+        *_longer(),
         *_insurance(),
     ),
     pictures=tuple(_pictures()),
