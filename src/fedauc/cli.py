@@ -38,7 +38,15 @@ from fedauc.cli_options import (
     device_of,
     overrides_of,
 )
-from fedauc.cli_tables import print_cells, print_comparison, print_list, print_notes, print_trials, shell
+from fedauc.cli_tables import (
+    list_cells,
+    print_cells,
+    print_comparison,
+    print_list,
+    print_notes,
+    print_trials,
+    shell,
+)
 from fedauc.consoles import err_console, out_console, say
 from fedauc.errors import InputError, Lost, nearest
 from fedauc.version import installed
@@ -247,12 +255,11 @@ def reproduce(
         raise InputError(f"There is no paper {paper!r}.{nearest(paper, PAPERS)}")
     chosen = PAPERS[paper]
     if table is None:
-        for cell in chosen.cells:
-            say(f"{cell.table}  {cell.key}")
+        list_cells(chosen, data_root)
         return
-    for name, value in (("seeds", seeds), ("jobs", jobs)):
-        if value < 1:
-            raise InputError(f"--{name} must be at least 1.")
+    for name, value, least in (("seed", seed, 0), ("seeds", seeds, 1), ("jobs", jobs, 1)):
+        if value < least:
+            raise InputError(f"--{name} must be at least {least}.")
     patterns = [each.strip() for each in (cells or "").split(",") if each.strip()]
     rows = run(
         chosen,
@@ -267,7 +274,7 @@ def reproduce(
         watch=watch_on(err_console, quiet),
         say=lambda text: err_console.print(text, highlight=False, markup=False),
     )
-    print_cells(rows, chosen.quantity)
+    print_cells(rows)
 
 
 @app.command()
@@ -396,7 +403,8 @@ def _complain(sentence: str) -> None:
 
 
 def _interrupted() -> None:
-    err_console.print("fedauc: interrupted; the same command with --resume goes on.", highlight=False)
+    how = "" if "reproduce" in sys.argv[1:2] else " with --resume"
+    err_console.print(f"fedauc: interrupted; the same command{how} goes on.", highlight=False)
 
 
 def _version(wanted: bool) -> None:

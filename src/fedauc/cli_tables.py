@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from fedauc.consoles import err_console, out_console, say
+
+if TYPE_CHECKING:
+    from fedauc.papers.cells import Paper
 
 
 def print_notes(notes: list[str]) -> None:
@@ -27,25 +31,46 @@ def shell(name: str, value: Any) -> str:
     return shlex.quote(f"{name}={text}")
 
 
-def print_cells(rows: list[dict[str, Any]], quantity: str) -> None:
+def _number(mean: float | None, std: float | None) -> str:
+    if mean is None:
+        return "–"
+    digits = 4 if abs(mean) < 2 else 1
+    return f"{mean:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
+
+
+def list_cells(paper: Paper, root: str | None) -> None:
+    """Cells with the paper's numbers, and which of them cannot be run."""
+    table = Table("table", "cell", "theirs", "", box=None)
+    why: dict[str, str] = {}
+    for cell in paper.cells:
+        absent = cell.absent(root)
+        sign = why.setdefault(absent, f"[{len(why) + 1}]") if absent else ""
+        table.add_row(cell.table, cell.key, _number(cell.theirs, cell.theirs_std), escape(sign))
+    out_console.print(table)
+    for name, (home, cells) in paper.same.items():
+        say(f"{name} shows the cells {cells} of {home}.")
+    for absent, sign in why.items():
+        say(f"{sign} cannot be run here: {absent}")
+
+
+def print_cells(rows: list[dict[str, Any]]) -> None:
     from fedauc.progress import human_bytes  # (torch is not loaded for a help text)
 
-    def shown(mean: float | None, std: float | None) -> str:
-        if mean is None:
-            return "–"
-        digits = 4 if abs(mean) < 2 else 1
-        return f"{mean:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
-
+    quantity = "; ".join(dict.fromkeys(row["quantity"] for row in rows))
     table = Table(
         "method", "data", "setting", "theirs", "ours", "rounds", "traffic", box=None, title=quantity
     )
     for row in rows:
-        theirs, ours = shown(row["theirs"], row["theirs_std"]), shown(row["ours_mean"], row["ours_std"])
+        theirs, ours = _number(row["theirs"], row["theirs_std"]), _number(row["ours_mean"], row["ours_std"])
+        if missed := row["ours_by_seed"].count(None):
+            ours = f"not by {missed} of {len(row['seeds'])} seeds"
         traffic = human_bytes(row["bytes_up"] + row["bytes_down"])
         table.add_row(
             row["method"], row["dataset"], row["setting"], theirs, ours, str(row["rounds"]), traffic
         )
     out_console.print(table)
+    for note in dict.fromkeys(row["note"] for row in rows if row["note"]):
+        say(note)
 
 
 def print_trials(content: dict[str, Any]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import struct
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -18,22 +20,75 @@ from fedauc.cli import app
 from fedauc.errors import InputError
 from fedauc.papers import PAPERS, Cell, Paper, worst_case
 from fedauc.papers.cells import printed
-from fedauc.papers.names import KEY
+from fedauc.papers.names import name_of
 from fedauc.papers.pictures import Panel, Picture, draw
 from fedauc.papers.reproduce import merge, reproduce
 
-EVERY = [
-    pytest.param(cell, id=f"{paper.name} {cell.table} {cell.key}")
-    for paper in PAPERS.values()
-    for cell in paper.cells
-]
+
+@pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
+def test_every_cell_can_be_configured(paper):
+    for cell in paper.cells:
+        config = cell.config(1, "cpu", "somewhere")
+        assert (config.seed, config.data.root) == (1, "somewhere")
+        assert config.rounds(100) > 0
 
 
-@pytest.mark.parametrize("cell", EVERY[::7])
-def test_a_cell_can_be_configured(cell):
-    config = cell.config(1, "cpu", "somewhere")
-    assert (config.seed, config.data.root) == (1, "somewhere")
-    assert config.rounds(100) > 0
+STATED = {
+    "000": {
+        "table-1": (
+            28,
+            "*/CIFAR-10/*",
+            {"data.clients": 100, "data.alpha": 0.5, "data.remove_positives": 0.95},
+        ),
+        "table-2": (28, "*/ChestMNIST/*", {"data.flip_positives": 0.2, "data.remove_positives": 0.5}),
+        "table-3": (28, "*/dir=0.1flip=0.2", {"data.alpha": 0.1, "data.flip_positives": 0.2}),
+        "table-4": (28, "*", {"data.source": "cifar100", "data.remove_positives": 0.5}),
+        "table-5": (28, "*", {"model": "densenet121"}),
+        "table-8": (28, "*/200clientsdir=0.1", {"data.clients": 200, "data.alpha": 0.1}),
+        "table-9": (14, "*/CIFAR-10/*", {"model": "resnet18"}),
+    },
+    "001": {
+        "figure-1": (36, "*/K=16*", {"data.clients": 16, "schedule.decay": 1 / 3}),
+        "table-3": (25, "*", {}),
+    },
+    "002": {
+        "figure-2": (10, "CE-*/Fashion*/*", {"participation.kappa": 100.0, "participation.per_round": 5}),
+        "figure-3": (10, "CE-*/EMNIST/*", {"participation.kappa": 1000.0, "model.hidden": [300, 100]}),
+    },
+    "004": {
+        "table-1": (90, "*/STL10/*", {"model": "resnet20", "train.batch": 8, "data.clients": 4}),
+        "figure-2": (30, "*/CIFAR10/*", {"schedule.steps": 8, "model": "resnet20", "train.batch": 32}),
+    },
+}
+
+
+@pytest.mark.parametrize("paper", STATED)
+def test_settings_are_those_of_the_papers(paper):
+    for table, (count, like, settings) in STATED[paper].items():
+        assert len(PAPERS[paper].chosen(table, [])) == count
+        for cell in PAPERS[paper].chosen(table, [like]):
+            assert {**cell.settings, **settings} == cell.settings
+
+
+def test_uplinks_of_paper_002():
+    config = PAPERS["002"].chosen("figure-2", ["ce-minimax/fashion-mnist/*"])[0].config(0, "cpu", None)
+    assert config.component("uplink").seconds == (0.01, 0.001)
+    assert config.sections["server"]["chi2"] == 1e-5
+
+
+def test_what_was_run_is_what_would_be_run():
+    """Results in the repository are of cells and settings as they are now."""
+    home = Path(__file__).parents[2] / "papers"
+    files = sorted(home.glob("*/results.json"))
+    assert files
+    for file in files:
+        cells = {(cell.table, cell.key): cell for cell in PAPERS[file.parent.name].cells}
+        for row in json.loads(file.read_text()):
+            cell = cells[row["table"], name_of(row)]
+            assert row["settings"] == json.loads(json.dumps({"preset": cell.preset, **cell.settings}))
+            assert (row["theirs"], row["theirs_std"]) == (cell.theirs, cell.theirs_std)
+            if row["ours_mean"] is not None:
+                assert row["ours_mean"] == pytest.approx(np.mean(row["ours_by_seed"]))
 
 
 def test_cells_have_names_of_their_own():
@@ -59,7 +114,7 @@ def test_numbers_are_those_of_the_papers():
 
 
 def test_files_are_looked_for_in_the_folder_of_published_ones(tmp_path):
-    cell = PAPERS["000"].chosen("insurance", ["CyCp-Pairwise/*"])[0]
+    cell = PAPERS["000"].chosen("motor", ["CyCp-Pairwise/*"])[0]
     assert "freMTPL2freq.parquet does not exist" in cell.absent(str(tmp_path))
     assert cell.config(0, "cpu", str(tmp_path)).data.path == (
         str(tmp_path / "freMTPL2/freMTPL2freq.parquet"),
@@ -114,13 +169,49 @@ def test_ours_stand_beside_theirs_and_nothing_is_run_twice(paper, tmp_path):
     with pytest.raises(InputError, match="None of these cells"):
         run(["*/cifar-10"], [0])
     with pytest.raises(InputError, match="No cell of table-1 is like nonsense"):
-        run(["nonsense"], [0])
+        run(["fedavg", "nonsense"], [0])
+    (row,) = run(["fedavg/digits/*"], [3])  # a seed more: it joins those that are there
+    assert row["seeds"] == [0, 1, 3]
+    assert row["ours_by_seed"][0] == first
+    assert row["command"].endswith("'FedAvg/digits/p=1' --seeds 4 --device cpu")
+
+
+def test_a_seed_alone_is_named_in_its_command(paper, tmp_path):
+    (row,) = reproduce(paper, "table-1", ["fedavg/digits/*"], [2], tmp_path / "runs", tmp_path)
+    assert row["command"].endswith("--seed 2 --seeds 1 --device cpu")
+
+
+def test_what_fails_does_not_stop_the_others(paper, tmp_path):
+    good, other, _ = paper.cells
+    wild = replace(
+        other, method="Wild", settings=other.settings | {"schedule.eta": 1e30, "objective.lam": 1e-9}
+    )
+    said: list[str] = []
+    broken = replace(paper, cells=(wild, good))
+    rows = reproduce(broken, "table-1", [], [0], tmp_path / "runs", tmp_path, jobs=2, say=said.append)
+    assert [row["method"] for row in rows] == ["FedAvg"]
+    assert [row["method"] for row in json.loads((tmp_path / "099/results.json").read_text())] == ["FedAvg"]
+    assert any(line.startswith("Wild/digits/p=1 seed 0: ") and "finite" in line for line in said)
+
+
+def test_other_settings_of_a_finished_cell_are_named(paper, tmp_path):
+    reproduce(paper, "table-1", ["fedavg/digits/*"], [0], tmp_path / "runs", tmp_path)
+    kept = tmp_path / "runs/099/table-1/FedAvg_digits_p=1/seed-0/measured.json"
+    elsewhere = json.loads(kept.read_text())
+    elsewhere["config"]["device"] = "cuda"
+    elsewhere["config"]["data"]["root"] = "elsewhere"
+    kept.write_text(json.dumps(elsewhere))
+    (row,) = reproduce(paper, "table-1", ["fedavg/digits/*"], [0], tmp_path / "runs", tmp_path)
+    assert row["command"].endswith("--device cuda")  # the number is of that device
+    cells = (replace(paper.cells[0], settings=TINY | {"schedule.eta": 0.5}),)
+    with pytest.raises(InputError, match=r"has other settings \(schedule.eta\); choose another --out"):
+        reproduce(replace(paper, cells=cells), "table-1", [], [0], tmp_path / "runs", tmp_path)
 
 
 def test_results_of_other_cells_stay(tmp_path):
     row = {"table": "t", "method": "a", "dataset": "d", "setting": "s", "ours_mean": 1.0}
-    merge(tmp_path / "results.json", [row, row | {"method": "b"}], KEY)
-    merge(tmp_path / "results.json", [row | {"ours_mean": 2.0}], KEY)
+    for each in (row, row | {"method": "b"}, row | {"ours_mean": 2.0}):
+        merge(tmp_path / "results.json", each)
     found = json.loads((tmp_path / "results.json").read_text())
     assert [(each["method"], each["ours_mean"]) for each in found] == [("a", 2.0), ("b", 1.0)]
 
@@ -142,13 +233,9 @@ def test_curves_of_runs_become_a_picture(paper, tmp_path):
     reproduce(shown, "table-1", ["*/digits/*"], [0, 1], tmp_path / "runs", tmp_path, root=str(tmp_path))
     folder = tmp_path / "099"
     curves = json.loads((folder / "curves.json").read_text())
-    assert [(each["method"], each["seed"]) for each in curves] == [
-        ("FedAvg", 0),
-        ("FedAvg", 1),
-        ("Pairwise", 0),
-        ("Pairwise", 1),
-    ]
-    assert curves[0]["curve"]["round"] == [2, 4]
+    assert [(each["method"], each["seeds"]) for each in curves] == [("FedAvg", [0, 1]), ("Pairwise", [0, 1])]
+    assert [curve["round"] for curve in curves[0]["curves"]] == [[2, 4], [2, 4]]
+    assert curves[0]["curves"][0]["step"] == [20, 40]
     assert sorted(path.name for path in folder.glob("*.svg")) == ["curves.svg"]
     words = _texts(folder / "curves.svg")
     assert {"Digits", "FedAvg", "Pairwise", "rounds", "validation AUC"} <= set(words)
@@ -161,7 +248,8 @@ def test_settings_become_an_axis(tmp_path):
         | {"ours_std": 0.01}
         for steps, mean in ((16, 0.85), (4, 0.8), (64, None))
     ]
-    merge(tmp_path / "results.json", rows, KEY)
+    for row in rows:
+        merge(tmp_path / "results.json", row)
     (drawn,) = draw((Picture("steps", (Panel("D", "figure-1", "*", "I", "ours"),)),), tmp_path)
     root = ElementTree.parse(drawn).getroot()
     dots = [float(each.get("cx")) for each in root.iter("{http://www.w3.org/2000/svg}circle")]
@@ -301,7 +389,13 @@ def test_the_command_lists_what_there_is(tmp_path):
         return done.output
 
     assert "table-8" in said()
-    assert "figure-1  CyCp-Minimax/CIFAR-10/I=12" in said("000")
+    cells = said("000", "--data-root", tmp_path)
+    assert re.search(r"table-1 +CyCp-Pairwise/CIFAR-10/dir=0.5flip=0 +0.8480 ± 0.0008 +\[1\]", cells)
+    assert re.search(r"table-1 +CyCp-Pairwise/Medicare-like/flip=0 +0.7778 ± 0.0002 *\n", cells)
+    assert "[1] cannot be run here: data_batch_1.bin of 'cifar10' is missing" in cells
+    assert "figure-3 shows the cells p=16 of table-1." in said("004", "--data-root", tmp_path)
+    with pytest.raises(InputError, match="--seed must be at least 0"):
+        said("000", "table-1", "--seed", -1)
     with pytest.raises(InputError, match="There is no paper '005'"):
         said("005")
     with pytest.raises(InputError, match="has no 'table-7'"):

@@ -42,8 +42,8 @@ def each(
 
     `after` is told of a piece when it is done, whichever is done first.
     """
-    if jobs == 1:  # seed after seed, so that the rows of a seed are prepared once
-        order = sorted(range(len(work)), key=lambda i: work[i].config.seed)
+    if jobs == 1:  # by seed and data, so that the same rows are prepared once
+        order = sorted(range(len(work)), key=lambda i: (work[i].config.seed, repr(work[i].config.data)))
         done = {}
         try:
             for i in order:

@@ -31,6 +31,12 @@ def write_json(path: Path, content: Any) -> None:
     checkpoint.write_atomic(path, text.encode())
 
 
+def write_rows(path: Path, rows: list[Any]) -> None:
+    """A JSON list with a line for each of its elements, written atomically; NaN becomes null."""
+    lines = ",\n".join(json.dumps(_finite(row), ensure_ascii=False, allow_nan=False) for row in rows)
+    checkpoint.write_atomic(path, f"[\n{lines}\n]\n".encode())
+
+
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _finite(inner) for name, inner in value.items()}

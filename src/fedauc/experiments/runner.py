@@ -270,15 +270,20 @@ def _start(
     return taken, Ledger.from_dict(result["ledger"]), float(result["seconds"])
 
 
+def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Settings of a configuration that another one has otherwise."""
+    return [
+        f"{s}.{k}" if isinstance(v, dict) else s
+        for s, v in new.items()
+        for k in (v if isinstance(v, dict) else [s])
+        if (old.get(s, {}).get(k) != v[k] if isinstance(v, dict) else old.get(s) != v)
+    ]
+
+
 def _same_config(out: Path, config: Config) -> None:
     old, new = read_json(out / "config.json"), json.loads(json.dumps(config.as_dict()))
     if old != new:
-        keys = [
-            f"{s}.{k}" if isinstance(v, dict) else s
-            for s, v in new.items()
-            for k in (v if isinstance(v, dict) else [s])
-            if (old.get(s, {}).get(k) != v[k] if isinstance(v, dict) else old.get(s) != v)
-        ]
+        keys = differing(old, new)
         raise InputError(
             f"{out} holds a run with another configuration ({', '.join(keys)}); it cannot be resumed."
         )

@@ -8,8 +8,7 @@
 Jamieson & Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", AISTATS 2016.
 
 A trial is a run that pauses and goes on bit for bit, so nothing is trained twice, the best trial's folder is
-what `fedauc train` writes, and whatever was interrupted can be resumed. The test rows are looked at once, for
-the best trial.
+what `fedauc train` writes, and whatever was interrupted can be resumed. The test rows choose nothing.
 
 OUT/tune.json, OUT/tune.csv   what came out          OUT/trial-NNN/seed-S/   runs (`runner`), with rungs.json
 """
@@ -116,6 +115,7 @@ def tune(
         "factor": factor,
         "config": Config.resolve(method, overrides).as_dict(),
     }
+    prepared(trials[0].config.changed({"seed": seeds[0]}))  # (what cannot be read leaves nothing behind)
     _begin(out, about, resume)
     shares = _shares(trials, factor)
     alive, content = trials, {}

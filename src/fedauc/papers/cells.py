@@ -44,6 +44,7 @@ def tested(config: Config, folder: Path, watch: Watch | None) -> Measured:
     """The test AUC of the model that validation has chosen."""
     result = runner.run(config, folder, resume=True, prepared=prepared(config), watch=watch)
     along = [row for row in load_run(folder).metrics if row.get("valid_auc") is not None]
+    rounds, steps = [row["round"] for row in along], config.sections["schedule"].get("steps", 1)
     return Measured(
         result["test_auc"],
         result["rounds"],
@@ -52,7 +53,8 @@ def tested(config: Config, folder: Path, watch: Watch | None) -> Measured:
         result["seconds"],
         {name: result[name] for name in ("valid_auc", "best_round")},
         {
-            "round": [row["round"] for row in along],
+            "round": rounds,
+            "step": [number * steps for number in rounds],
             "valid_auc": [round(row["valid_auc"], 4) for row in along],
         },
     )
@@ -73,8 +75,11 @@ class Cell:
     """None: the paper shows it in a picture only, or does not have it."""
     theirs_std: float | None = None
     measure: Measure = tested
+    quantity: str = "test AUC"
     missing: str = ""
     """Why it cannot be run, where the data cannot be had."""
+    note: str = ""
+    """What must be known to compare."""
 
     @property
     def key(self) -> str:
@@ -121,23 +126,25 @@ class Paper:
     name: str
     title: str
     cells: tuple[Cell, ...]
-    quantity: str = "test AUC"
     pictures: tuple[Picture, ...] = ()
+    same: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Figures that show cells of a table: which table, and cells like what."""
 
     @property
     def tables(self) -> list[str]:
-        return list(dict.fromkeys(cell.table for cell in self.cells))
+        return [*dict.fromkeys(cell.table for cell in self.cells), *self.same]
 
     def chosen(self, table: str, patterns: Sequence[str]) -> list[Cell]:
         """The cells of a table whose name is like one of the patterns (`*`: anything)."""
         if table not in self.tables:
             raise InputError(f"Paper {self.name} has no {table!r}.{nearest(table, self.tables)}")
-        cells = [cell for cell in self.cells if cell.table == table]
-        found = [cell for cell in cells if not patterns or any(like(cell.key, each) for each in patterns)]
-        if not found:
-            names = ", ".join(cell.key for cell in cells[:8])
-            raise InputError(f"No cell of {table} is like {', '.join(patterns)}: {names}, …")
-        return found
+        home, within = self.same.get(table, (table, "*"))
+        cells = [cell for cell in self.cells if cell.table == home and like(cell.key, within)]
+        for pattern in patterns:
+            if not any(like(cell.key, pattern) for cell in cells):
+                names = ", ".join(cell.key for cell in cells[:8])
+                raise InputError(f"No cell of {table} is like {pattern}: {names}, …")
+        return [cell for cell in cells if not patterns or any(like(cell.key, each) for each in patterns)]
 
 
 def printed(text: str) -> Iterator[tuple[str, list[tuple[float, float | None]]]]:

@@ -21,6 +21,7 @@ from fedauc.report.svg import Scale, auc_limits, dot, grid_x, grid_y, line, path
 WORDS = {
     "seconds_up": "seconds of uplinks",
     "round": "rounds",
+    "step": "local steps",
     "valid_auc": "validation AUC",
     "ours": "test AUC",
     "test_worst": "test accuracy of the worst class",
@@ -102,7 +103,8 @@ def _along(panel: Panel, curves: Sequence[Any]) -> dict[str, Line]:
     """The mean of the seeds, as far as all of them go."""
     found: dict[str, list[tuple[Any, Any]]] = {}
     for each in curves:
-        found.setdefault(each[panel.by], []).append((each["curve"][panel.x], each["curve"][panel.y]))
+        for curve in each["curves"]:
+            found.setdefault(each[panel.by], []).append((curve[panel.x], curve[panel.y]))
     lines = {}
     for name, seeds in found.items():
         length = min(len(x) for x, _ in seeds)

@@ -8,6 +8,7 @@ RESULTS/PAPER/NAME.svg               the paper's figures, as far as their cells 
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +19,14 @@ from fedauc.errors import InputError
 from fedauc.experiments.config import Config
 from fedauc.experiments.jobs import each
 from fedauc.experiments.outcome import versions
-from fedauc.experiments.records import read_json, write_json
-from fedauc.experiments.runner import Watch
+from fedauc.experiments.records import read_json, write_json, write_rows
+from fedauc.experiments.runner import Watch, differing
 from fedauc.papers.cells import Cell, Measured, Paper
 from fedauc.papers.names import CURVES, DONE, KEY, RESULTS
 from fedauc.papers.pictures import draw
+from fedauc.transports import ranks
+
+FAILED = "failed"
 
 
 class Job(NamedTuple):
@@ -31,6 +35,14 @@ class Job(NamedTuple):
     cell: Cell
     config: Config
     folder: Path
+
+
+class Known(NamedTuple):
+    """A seed of a cell that was measured."""
+
+    seed: int
+    device: str
+    measured: Measured
 
 
 def reproduce(
@@ -47,43 +59,36 @@ def reproduce(
     watch: Watch | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
-    """Run the cells that can be run, and put their rows, which are returned, into results.json at the end."""
-    home = out / paper.name / table
+    """Run the cells that can be run; each one's row goes into results.json when its last seed is done.
 
-    def folder(cell: Cell, seed: int) -> Path:
-        return home / folder_of(cell) / f"seed-{seed}"
-
-    able = []
+    A row is of all seeds that were ever measured in `out` with the same settings.
+    """
+    work: dict[str, list[Job]] = {}
     for cell in paper.chosen(table, patterns):
-        done = all((folder(cell, seed) / DONE).exists() for seed in seeds)
-        if not done and (why := cell.absent(root)):
+        home = out / paper.name / cell.table / folder_of(cell)
+        mine = [Job(cell, cell.config(seed, device, root), home / f"seed-{seed}") for seed in seeds]
+        done = [_known(job.config, job.folder) is not None for job in mine]  # (or it is of other settings)
+        if not all(done) and (why := cell.absent(root)):
             say(f"{cell.key} is left out: {why}")
         else:
-            able.append(cell)
-    if not able:
+            work[cell.key] = mine
+    if not work:
         raise InputError("None of these cells can be run here.")
-    work = [Job(cell, cell.config(seed, device, root), folder(cell, seed)) for seed in seeds for cell in able]
+    rows: dict[str, dict[str, Any]] = {}
+    left = {key: len(mine) for key, mine in work.items()}
 
     def after(job: Job, measured: Measured) -> None:
         value = "not reached" if measured.value is None else f"{measured.value:.4f}"
-        say(f"{job.cell.key} seed {job.config.seed}: {value} ({measured.seconds:.0f} s)")
+        say(f"{job.cell.key} seed {job.config.seed}: {measured.more.get(FAILED) or value}")
+        left[job.cell.key] -= 1
+        if left[job.cell.key] == 0 and ranks.here().first and (known := _ever(job)):
+            rows[job.cell.key] = _written(paper, job.cell, known, results)
 
-    found = each(work, _measured, jobs, watch, after)
-    rows = []
-    for cell in able:
-        mine = [measured for job, measured in zip(work, found, strict=True) if job.cell is cell]
-        command = f"fedauc reproduce {paper.name} {table} --cells '{cell.key}' --seeds {len(seeds)}"
-        rows.append(_row(cell, mine, seeds, f"{command} --device {device}"))
-    merge(results / paper.name / RESULTS, rows, KEY)
-    curves = [
-        _named(job.cell) | {"seed": job.config.seed, "curve": dict(measured.curve)}
-        for job, measured in zip(work, found, strict=True)
-        if measured.curve
-    ]
-    merge(results / paper.name / CURVES, curves, (*KEY, "seed"))
-    for drawn in draw(paper.pictures, results / paper.name):
-        say(f"picture: {drawn}")
-    return rows
+    each([job for seed in zip(*work.values(), strict=True) for job in seed], _measured, jobs, watch, after)
+    if ranks.here().first:
+        for drawn in draw(paper.pictures, results / paper.name):
+            say(f"picture: {drawn}")
+    return [rows[key] for key in work if key in rows]
 
 
 def folder_of(cell: Cell) -> str:
@@ -91,53 +96,86 @@ def folder_of(cell: Cell) -> str:
 
 
 def _measured(job: Job, watch: Watch | None) -> Measured:
-    """Measure a cell with one seed, once."""
-    kept = job.folder / DONE
-    about = job.config.as_dict()
-    if kept.exists():
-        known = read_json(kept)
-        if known["config"] != about:
-            raise InputError(f"{job.folder} was measured with other settings; choose another --out.")
-        return Measured(**known["measured"])
+    """Measure a cell with one seed, once. What fails is said, and tried again when it is asked for again."""
+    if known := _known(job.config, job.folder):
+        return known.measured
     job.folder.mkdir(parents=True, exist_ok=True)
-    measured = job.cell.measure(job.config, job.folder, watch)
-    write_json(kept, {"config": about, "measured": measured._asdict(), "versions": versions()})
+    try:
+        measured = job.cell.measure(job.config, job.folder, watch)
+    except InputError as error:
+        return Measured(None, 0, 0, 0, 0.0, {FAILED: str(error)})
+    kept = {"config": job.config.as_dict(), "measured": measured._asdict(), "versions": versions()}
+    write_json(job.folder / DONE, kept)
     return measured
 
 
-def _row(cell: Cell, found: Sequence[Measured], seeds: Sequence[int], command: str) -> dict[str, Any]:
+def _known(config: Config, folder: Path) -> Known | None:
+    """What was measured in a folder, by whatever device, from wherever the files were."""
+    if not (folder / DONE).exists():
+        return None
+    kept = read_json(folder / DONE)
+    asked = json.loads(json.dumps(config.as_dict()))
+    for about in (asked, kept["config"]):
+        about["data"] = about["data"] | {"root": None}
+    if keys := [key for key in differing(kept["config"], asked) if key != "device"]:
+        raise InputError(f"{folder} has other settings ({', '.join(keys)}); choose another --out.")
+    return Known(config.seed, kept["config"]["device"], Measured(**kept["measured"]))
+
+
+def _ever(job: Job) -> list[Known]:
+    """The seeds of a cell that were measured, now or before, in their order."""
+    folders = {
+        int(each.parent.name.removeprefix("seed-")): each.parent
+        for each in job.folder.parent.glob(f"*/{DONE}")
+    }
+    known = [_known(job.config.changed({"seed": seed}), folder) for seed, folder in sorted(folders.items())]
+    return [each for each in known if each]
+
+
+def _written(paper: Paper, cell: Cell, known: Sequence[Known], results: Path) -> dict[str, Any]:
+    """A cell's row."""
+    named = {name: getattr(cell, name) for name in KEY}
+    row = named | _row(paper, cell, known)
+    merge(results / paper.name / RESULTS, row)
+    curves = [dict(each.measured.curve) for each in known]
+    if any(curves):
+        merge(results / paper.name / CURVES, named | {"seeds": row["seeds"], "curves": curves}, write_rows)
+    return row
+
+
+def _row(paper: Paper, cell: Cell, known: Sequence[Known]) -> dict[str, Any]:
+    found, seeds = [each.measured for each in known], [each.seed for each in known]
     values = [measured.value for measured in found]
-    known = [value for value in values if value is not None]
-    whole = len(known) == len(values)
+    reached = [value for value in values if value is not None]
+    whole = len(reached) == len(values)
+    first = f" --seed {seeds[0]}" if seeds[0] else ""
+    command = f"fedauc reproduce {paper.name} {cell.table} --cells '{cell.key}'{first}"
 
     def mean(name: str) -> float:
         return statistics.fmean(getattr(measured, name) for measured in found)
 
-    return _named(cell) | {
+    return {
+        "quantity": cell.quantity,
         "theirs": cell.theirs,
         "theirs_std": cell.theirs_std,
-        "ours_mean": statistics.fmean(known) if whole else None,
-        "ours_std": statistics.stdev(known) if whole and len(known) > 1 else None,
+        "ours_mean": statistics.fmean(reached) if whole else None,
+        "ours_std": statistics.stdev(reached) if whole and len(reached) > 1 else None,
         "ours_by_seed": values,
-        "seeds": list(seeds),
+        "seeds": seeds,
         "rounds": round(mean("rounds")),
         "bytes_up": round(mean("bytes_up")),
         "bytes_down": round(mean("bytes_down")),
         "seconds": round(mean("seconds"), 1),
         "more": {name: [measured.more[name] for measured in found] for name in found[0].more},
-        "command": command,
+        "command": f"{command} --seeds {seeds[-1] - seeds[0] + 1} --device {known[0].device}",
         "settings": {"preset": cell.preset, **cell.settings},
+        "note": cell.note,
     }
 
 
-def _named(cell: Cell) -> dict[str, Any]:
-    return {name: getattr(cell, name) for name in KEY}
-
-
-def merge(path: Path, rows: Sequence[Mapping[str, Any]], key: Sequence[str]) -> None:
-    """Put rows into a file of them, in the place of those with the same key."""
+def merge(path: Path, row: Mapping[str, Any], write: Callable[[Path, list[Any]], None] = write_json) -> None:
+    """Put a row into a file of them, in the place of that of the same cell."""
     known = read_json(path) if path.exists() else []
-    mine = {tuple(row[name] for name in key): dict(row) for row in (*known, *rows)}
-    if mine:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, sorted(mine.values(), key=lambda row: [str(row[name]) for name in key]))
+    mine = {tuple(each[name] for name in KEY): dict(each) for each in (*known, row)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, sorted(mine.values(), key=lambda each: [str(each[name]) for name in KEY]))

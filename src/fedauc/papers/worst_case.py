@@ -72,15 +72,17 @@ def dealt(config: Config) -> tuple[FederatedData, Rows, Rows]:
     assert found.test is not None
     x = torch.from_numpy(found.train.x).flatten(1)
     order = rng.generator(config.seed, rng.SPLIT).permutation(len(x))
-    valid, train = np.split(order, [round(VALID * len(x))])
+    held, train = np.split(order, [round(VALID * len(x))])
     classes = found.train.classes.astype(np.int64)
     names = [f"class-{number}" for number in range(CLASSES)]
     rows = torch.from_numpy(train)
     binary = torch.from_numpy((classes[train] == 0).astype(np.int8))
     dealt = FederatedData.build(x[rows], binary, classes[train], names, config.device)
     label = torch.from_numpy(classes[train]).to(dealt.x)
-    test = Rows(torch.from_numpy(found.test.x).flatten(1), found.test.classes.astype(np.int64))
-    return replace(dealt, y=label), Rows(x[torch.from_numpy(valid)], classes[valid]), test
+    test_x = torch.from_numpy(found.test.x).flatten(1).to(config.device)
+    test = Rows(test_x, found.test.classes.astype(np.int64))
+    valid = Rows(x[torch.from_numpy(held)].to(config.device), classes[held])
+    return replace(dealt, y=label), valid, test
 
 
 def network(config: Config, features: int) -> tuple[nn.Module, Tree]:
