@@ -270,20 +270,19 @@ def _start(
     return taken, Ledger.from_dict(result["ledger"]), float(result["seconds"])
 
 
-def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Settings of a configuration that another one has otherwise."""
-    return [
-        f"{s}.{k}" if isinstance(v, dict) else s
-        for s, v in new.items()
-        for k in (v if isinstance(v, dict) else [s])
-        if (old.get(s, {}).get(k) != v[k] if isinstance(v, dict) else old.get(s) != v)
-    ]
+def differing(old: Mapping[str, Any], config: Config) -> list[str]:
+    """Settings that a configuration has otherwise than one that was kept as JSON."""
+
+    def flat(about: Mapping[str, Any]) -> dict[str, Any]:
+        parts = ((name, value if isinstance(value, dict) else {"": value}) for name, value in about.items())
+        return {f"{name}.{key}".rstrip("."): value for name, part in parts for key, value in part.items()}
+
+    before, now = flat(old), flat(json.loads(json.dumps(config.as_dict())))
+    return [key for key in {**now, **before} if before.get(key) != now.get(key)]
 
 
 def _same_config(out: Path, config: Config) -> None:
-    old, new = read_json(out / "config.json"), json.loads(json.dumps(config.as_dict()))
-    if old != new:
-        keys = differing(old, new)
+    if keys := differing(read_json(out / "config.json"), config):
         raise InputError(
             f"{out} holds a run with another configuration ({', '.join(keys)}); it cannot be resumed."
         )

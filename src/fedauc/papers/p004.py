@@ -88,7 +88,7 @@ ABSENT: Mapping[str, Mapping[str, Any]] = {
 }
 """Of data for which there is no loader."""
 TUNED: Mapping[tuple[str, str], Mapping[str, Any]] = {}
-"""By data set and method, what validation has chosen (papers/004/README.md)."""
+"""By data set and method, what validation has chosen: nothing yet, so the presets' own settings are used."""
 
 
 def _settings(dataset: str, period: int) -> dict[str, Any]:

@@ -8,7 +8,6 @@ RESULTS/PAPER/NAME.svg               the paper's figures, as far as their cells 
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -114,10 +113,7 @@ def _known(config: Config, folder: Path) -> Known | None:
     if not (folder / DONE).exists():
         return None
     kept = read_json(folder / DONE)
-    asked = json.loads(json.dumps(config.as_dict()))
-    for about in (asked, kept["config"]):
-        about["data"] = about["data"] | {"root": None}
-    if keys := [key for key in differing(kept["config"], asked) if key != "device"]:
+    if keys := [key for key in differing(kept["config"], config) if key not in ("device", "data.root")]:
         raise InputError(f"{folder} has other settings ({', '.join(keys)}); choose another --out.")
     return Known(config.seed, kept["config"]["device"], Measured(**kept["measured"]))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ from fedauc.data.sources import load_source
 from fedauc.errors import InputError
 from fedauc.experiments.config import Config
 from fedauc.experiments.records import write_json
-from fedauc.experiments.runner import Silent, Watch
+from fedauc.experiments.runner import Silent, Watch, differing
 from fedauc.objectives import CrossEntropy
 from fedauc.papers.cells import Measured
 
@@ -98,20 +99,22 @@ def network(config: Config, features: int) -> tuple[nn.Module, Tree]:
     return module.requires_grad_(False), {name: p.detach().clone() for name, p in module.named_parameters()}
 
 
+def scores(module: nn.Module, z: Tree, x: Tensor) -> Tensor:
+    """[B, 10]."""
+    return functional_call(module, {name: z[name] for name, _ in module.named_parameters()}, (x,))
+
+
 def federation(config: Config, data: FederatedData, module: nn.Module) -> Federation:
     """The preset with the loss of ten classes."""
-
-    def scores(z: Tree, x: Tensor) -> Tensor:
-        return functional_call(module, {name: z[name] for name, _ in module.named_parameters()}, (x,))
-
-    plain = config.federation(data, scores)  # type: ignore[arg-type]
-    return replace(plain, method=config.method_of(scores, Softmax()))
+    scored = partial(scores, module)
+    plain = config.federation(data, scored)  # type: ignore[arg-type]
+    return replace(plain, method=config.method_of(scored, Softmax()))
 
 
 def accuracy(module: nn.Module, z: Tree, rows: Rows) -> NDArray[np.float64]:
     """[10] of each class."""
     with torch.no_grad():
-        found = functional_call(module, {name: z[name] for name, _ in module.named_parameters()}, (rows.x,))
+        found = scores(module, z, rows.x)
     right = found.argmax(dim=1).numpy(force=True) == rows.y
     return np.bincount(rows.y, weights=right, minlength=CLASSES) / np.bincount(rows.y, minlength=CLASSES)
 
@@ -131,8 +134,8 @@ def curve(
     before, began, saved = 0.0, time.monotonic(), folder / "checkpoint.safetensors"
     if (kept := checkpoint.read_latest(saved)) is not None:
         state, _, extra = checkpoint.restored(saved, *kept, state, config.device)
-        if extra["config"] != config.as_dict():
-            raise InputError(f"{folder} was begun with other settings; choose another --out.")
+        if keys := differing(extra["config"], config):
+            raise InputError(f"{folder} was begun with other settings ({', '.join(keys)}).")
         points, before = extra["points"], extra["seconds"]
 
     def seconds() -> float:
