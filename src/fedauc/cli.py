@@ -403,9 +403,7 @@ def _complain(sentence: str) -> None:
 
 
 def _interrupted() -> None:
-    how = (
-        "" if sys.argv[1:2] == ["reproduce"] else " with --resume"
-    )
+    how = "" if sys.argv[1:2] == ["reproduce"] else " with --resume"
     err_console.print(f"fedauc: interrupted; the same command{how} goes on.", highlight=False)
 
 
