@@ -153,3 +153,12 @@ def test_killed_and_resumed_is_never_stopped_bit_for_bit(tmp_path, method):
         return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
 
     assert curve(killed) == curve(tmp_path / "undisturbed")
+
+
+def test_a_setting_that_is_new_had_its_default_in_older_runs():
+    config = Config.resolve("cycp-minimax", {})
+    old = config.as_dict()
+    del old["objective"]["start"]
+    assert runner.differing(old, config) == []
+    assert runner.differing(old, config.changed({"objective.start": "middle"})) == ["objective.start"]
+    assert runner.differing(old, config.changed({"schedule.eta": 7.0})) == ["schedule.eta"]

@@ -195,6 +195,21 @@ def test_both_forms_start_at_the_same_place(margin):
     assert all(v.dtype == DOUBLE for v in (*plain.values(), *aucm.values()))
 
 
+@pytest.mark.parametrize(("link", "middle"), [("sigmoid", 0.5), ("identity", 0.0)])
+def test_from_the_middle_nothing_pushes_all_scores_the_same_way(link, middle):
+    """At a logit of 0 and a = b = h(0) the bias has no slope; from a = b = 0 a sigmoid's has."""
+    logit, y, weight = batch([0.0], [0.0, 0.0, 0.0], "classes")
+
+    def pushed(start):
+        objective = MinimaxAUC(link=link, start=start)
+        z, bias = objective.variables(logit), torch.zeros((), dtype=DOUBLE, requires_grad=True)
+        objective.loss(z, logit + bias, y, weight).backward()
+        return z["auc.a"].item(), z["auc.b"].item(), bias.grad.item()
+
+    assert pushed("middle") == pytest.approx((middle, middle, 0.0), abs=1e-15)
+    assert (pushed("zero")[2] > 0) == (link == "sigmoid")
+
+
 def test_the_rate_that_the_user_gave_is_kept():
     assert MinimaxAUC(positive_rate=0.2).fitted(counts(0.4)).positive_rate == 0.2
     assert MinimaxAUC().fitted(counts(0.4)).positive_rate == 0.4

@@ -79,6 +79,7 @@ def images(
     precision="float32",
     objective=None,
     dtype=torch.float32,
+    augment=None,
     **schedule,
 ):
     """A federation of a dozen clients with small images."""
@@ -86,6 +87,7 @@ def images(
     x = torch.tensor(generator.normal(size=(240, 3, 16, 16)), dtype=torch.float32).to(dtype)
     y = torch.tensor(generator.integers(0, 2, 240))
     data = FederatedData.build(x, y, np.arange(240) % 12, [str(i) for i in range(12)], device)
+    data = replace(data, augment=augment)
     apply, params = models.init(model, (3, 16, 16), 0, device, precision)
     method = LocalSGDA(apply, objective or CrossEntropy())
     schedule = Stagewise(**({"eta": 0.05, "steps": 3, "cycles": 4} | schedule))
@@ -122,6 +124,15 @@ def test_images_in_double_precision(model):
     _, expected = trained(5, model, LocalTransport("loop"), "cpu", dtype=torch.float64)
     fed, found = trained(5, model, LocalTransport("auto", compile=False), "cuda", dtype=torch.float64)
     assert next(iter(fed.transport.executions.values())).graphs
+    assert moved(model, found, expected) < 1e-6
+
+
+@pytest.mark.parametrize("mode", ["vmap", "streams"])
+@pytest.mark.parametrize("compile", [False, True])
+def test_random_views_are_the_same(mode, compile):
+    model, kind = models.CNN((4, 8)), {"dtype": torch.float64, "augment": "crop-flip"}
+    _, expected = trained(5, model, LocalTransport("loop"), "cpu", **kind)
+    _, found = trained(5, model, LocalTransport(mode, compile=compile), "cuda", **kind)
     assert moved(model, found, expected) < 1e-6
 
 

@@ -18,9 +18,8 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 TURNS = 12  # fewer are visibly uneven on domains of a few elements
 
 # What a draw is for; part of its coordinates, so that two purposes never share a stream.
-COHORT, GROUPS, BATCH, PASSIVE, INIT, SPLIT, PARTITION, IMBALANCE, PHASE, UPLINK, STATISTICS, TRIALS = range(
-    1, 13
-)
+COHORT, GROUPS, BATCH, PASSIVE, INIT, SPLIT, PARTITION, IMBALANCE = range(1, 9)
+PHASE, UPLINK, STATISTICS, TRIALS, VIEW = range(9, 14)
 
 
 def _mix(z: U64) -> U64:

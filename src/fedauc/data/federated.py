@@ -20,6 +20,7 @@ from torch import Tensor
 from fedauc.core import rng
 from fedauc.core.method import Batch, Cohort, Draw
 from fedauc.core.tree import placed
+from fedauc.data.augment import VIEWS, Augment, taken
 from fedauc.errors import InputError
 
 AT_ONCE = 2**24
@@ -41,6 +42,8 @@ class FederatedData:
     names: Sequence[str]
     first: int = 0
     """Number of the first of these clients: a site has the rows of one client of many."""
+    augment: Augment | None = None
+    """Images are seen in random views."""
 
     @classmethod
     def build(
@@ -66,11 +69,10 @@ class FederatedData:
         """`order`, beside the rows."""
         return placed(self.order, self.x)
 
-    def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and labels of rows, in the shape of `rows`."""
-        flat = rows.flatten()
-        x, y = (values.index_select(0, flat) for values in (self.x, self.y))
-        return x.unflatten(0, rows.shape), y.view(rows.shape)
+    def gather(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Features and labels of examples, in the shape of `numbers`."""
+        x, y = taken(self.x, self.y, numbers.flatten(), self.augment)
+        return x.unflatten(0, numbers.shape), y.view(numbers.shape)
 
 
 class Draws:
@@ -112,14 +114,19 @@ class Draws:
     @property
     def rows(self) -> NDArray[np.int64]:
         """[M, I, B]: row numbers."""
-        return self.index.transpose(0, 1).numpy(force=True)
+        return self.index.transpose(0, 1).numpy(force=True) % len(self.data.x)
 
     @cached_property
     def index(self) -> Tensor:
-        """[I, M, B]: row numbers, on the data's device."""
+        """[I, M, B]: row numbers, with their views where images are augmented, on the data's device."""
         first = placed(self.data.start[self.members][:, None], self.data.x)
         where = self._positions + first
-        return self.data.rows_in_order.index_select(0, where.flatten()).view(where.shape)
+        rows = self.data.rows_in_order.index_select(0, where.flatten()).view(where.shape)
+        if self.data.augment is None:
+            return rows
+        step, slot = np.arange(self.steps)[:, None, None], np.arange(self.batch)
+        word = rng.fold(self.seed, rng.VIEW, self.round, self.cohort.clients[:, None], step, slot)
+        return rows + len(self.data.x) * placed((word % np.uint64(VIEWS)).astype(np.int64), self.data.x)
 
     @cached_property
     def row(self) -> Tensor:

@@ -15,7 +15,7 @@ import inspect
 import textwrap
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -178,6 +178,10 @@ class Config:
         if hasattr(objective, "fitted"):
             objective = objective.fitted(data.counts)
         train = self.train
+        if train.augment is not None:
+            if data.x.dim() != 4:
+                raise InputError(f"train.augment={train.augment} is for images; these are rows of a table.")
+            data = replace(data, augment=train.augment)
         uplink = self.component("uplink")
         transport = Sharded if ranks.here().size > 1 and data.clients > 1 else LocalTransport
         return Federation(

@@ -271,13 +271,19 @@ def _start(
 
 
 def differing(old: Mapping[str, Any], config: Config) -> list[str]:
-    """Settings that a configuration has otherwise than one that was kept as JSON."""
+    """Settings that a configuration has otherwise than one that was kept as JSON.
+
+    A setting that did not exist yet had the value that is now its default.
+    """
 
     def flat(about: Mapping[str, Any]) -> dict[str, Any]:
         parts = ((name, value if isinstance(value, dict) else {"": value}) for name, value in about.items())
         return {f"{name}.{key}".rstrip("."): value for name, part in parts for key, value in part.items()}
 
-    before, now = flat(old), flat(json.loads(json.dumps(config.as_dict())))
+    now, preset = (
+        flat(json.loads(json.dumps(each.as_dict()))) for each in (config, Config.resolve(config.method, {}))
+    )
+    before = {key: preset[key] for key in now.keys() & preset.keys()} | flat(old)
     return [key for key in {**now, **before} if before.get(key) != now.get(key)]
 
 

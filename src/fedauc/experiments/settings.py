@@ -7,6 +7,7 @@ from typing import Literal
 
 from fedauc.core.averaging import Output
 from fedauc.core.weighting import Balance, ClientWeight
+from fedauc.data.augment import Augment
 from fedauc.errors import InputError
 from fedauc.models.model import Precision
 from fedauc.transports.local import Mode
@@ -101,6 +102,9 @@ class TrainSettings:
     statistics: Statistics = "averaged"
     """Running statistics of batch normalisation: averaged like the model, kept by each client, or computed
     anew for every model that is validated."""
+    augment: Augment | None = None
+    """Training images, seen anew in every step: `crop-flip` moves them by up to 4 pixels and mirrors half of
+    them."""
     eval_every: int | None = None
     """Validate every so many rounds; once a cycle where not said."""
     mode: Mode = "auto"

@@ -12,6 +12,10 @@ Where this departs from the paper, and why: the printed F is scaled by p(1-p), b
 expectation p; at p = 0.5 % any usual step size is then far too small. `scale="classes"` estimates the two
 class expectations separately (stratified batches; each over the clients that have the class), which
 divides the objective by p(1-p). `scale="printed"` keeps eq. (3) with natural batches.
+
+The papers start from a = b = 0. A sigmoid starts around 1/2, so (h-a)² and (h-b)² then push the scores of both
+classes down together while a and b come up; with momentum or large steps they overshoot, all scores end at 0
+or 1 where the sigmoid is flat, and nothing is learnt any more. `start="middle"` begins at a = b = h(0).
 """
 
 from __future__ import annotations
@@ -41,6 +45,8 @@ class MinimaxAUC:
     """Class expectations estimated separately, or eq. (3) as printed."""
     link: Link = "sigmoid"
     """h: sigmoid of the logit, or the logit itself."""
+    start: Literal["zero", "middle"] = "zero"
+    """a and b at the start: 0, or h of a logit of 0, from where deep models with large steps do not saturate."""
     positive_rate: float | None = None
     """p; the federation's own where not said (only `printed` needs it)."""
 
@@ -58,8 +64,9 @@ class MinimaxAUC:
 
     def variables(self, like: Tensor) -> Tree:
         zero = torch.zeros((), dtype=like.dtype, device=like.device)
-        start = torch.full_like(zero, self.margin) if self.form == "margin" else zero
-        return {"auc.a": zero, "auc.b": zero.clone(), "auc.alpha": start.clone()}
+        mean = self.score(zero) if self.start == "middle" else zero
+        alpha = torch.full_like(zero, self.margin) if self.form == "margin" else zero
+        return {"auc.a": mean.clone(), "auc.b": mean.clone(), "auc.alpha": alpha.clone()}
 
     def score(self, logit: Tensor) -> Tensor:
         """h, what is ranked."""

@@ -76,10 +76,21 @@ LocalSGDM    0.774±0.001 0.766±0.001 0.750±0.000
 LocalSGDM_RL 0.737±0.001 0.721±0.000 0.773±0.001
 """,
 }
+PICTURES = {
+    "model": "resnet20",
+    "train.augment": "crop-flip",
+    "train.precision": "tf32",
+    "train.compile": True,
+}
 DATA: Mapping[str, Mapping[str, Any]] = {
-    "CIFAR10": {"data.source": "cifar10", "data.positive": "0-4", "model": "resnet20"},
-    "CIFAR100": {"data.source": "cifar100", "data.positive": "0-49", "model": "resnet20"},
-    "FashionMNIST": {"data.source": "fashion-mnist", "data.positive": "0-4", "model": "cnn"},
+    "CIFAR10": PICTURES | {"data.source": "cifar10", "data.positive": "0-4"},
+    "CIFAR100": PICTURES | {"data.source": "cifar100", "data.positive": "0-49"},
+    "FashionMNIST": {
+        "model": "cnn",
+        "train.compile": False,
+        "data.source": "fashion-mnist",
+        "data.positive": "0-4",
+    },
 }
 ABSENT: Mapping[str, Mapping[str, Any]] = {
     "CATvsDOG": {"model": "resnet20"},
@@ -87,8 +98,14 @@ ABSENT: Mapping[str, Mapping[str, Any]] = {
     "Melanoma": {"model": "densenet121", "train.batch": 16, "data.remove_positives": 0.0},
 }
 """Of data for which there is no loader."""
-TUNED: Mapping[tuple[str, str], Mapping[str, Any]] = {}
-"""By data set and method, what validation has chosen: nothing yet, so the presets' own settings are used."""
+TUNED: Mapping[tuple[str, str], Mapping[str, Any]] = {
+    ("FashionMNIST", "LocalSCGDAM"): {"schedule.eta": 0.3, "rule.rho": 0.1},
+    ("FashionMNIST", "CoDA"): {"schedule.eta": 0.3},
+    ("FashionMNIST", "LocalSGDAM"): {"schedule.eta": 0.3},
+    ("FashionMNIST", "LocalSGDM"): {"schedule.eta": 1.0},
+    ("FashionMNIST", "LocalSGDM_RL"): {"schedule.eta": 1.0},
+}
+"""By data set and method, what validation has chosen (papers/004/README.md); otherwise the presets' own."""
 
 
 def _settings(dataset: str, period: int) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from fedauc.caches import cache_folder
 from fedauc.core.checkpoint import write_atomic
 from fedauc.core.method import Batch, Method
 from fedauc.core.tree import Tree
+from fedauc.data.augment import taken
 from fedauc.data.federated import Draws
 from fedauc.transports.execution import Effort, Execution, Replay, Written
 from fedauc.transports.step import Flat, Step, compiled, reason, recorded
@@ -166,6 +167,7 @@ class Graph:
         steps: int,
     ) -> None:
         self.clients, self.structure, self.capacity = draws.clients, structure, steps
+        self.augment = draws.data.augment
         self.together, self.channels_last = layout == "vmap", layout == "streams-channels-last"
         fn = (
             torch.func.vmap(method.client_step, in_dims=(0, 0, None)) if self.together else method.client_step
@@ -237,7 +239,7 @@ class Graph:
         """A step that takes its batch itself, and writes over its state."""
         *state, x, y, index, row, weight, now, eta = flat
         at, row = (each.index_select(0, now)[0] for each in (index, row))
-        images, labels = (each.index_select(0, at.flatten()) for each in (x, y))
+        images, labels = taken(x, y, at.flatten(), self.augment)
         if self.channels_last and images.dim() == 4:
             images = images.contiguous(memory_format=torch.channels_last)
         batch = Batch(images.unflatten(0, at.shape), labels.view(at.shape), weight, row)
