@@ -40,7 +40,7 @@ STATED = {
         "table-3": (28, "*/dir=0.1flip=0.2", {"data.alpha": 0.1, "data.flip_positives": 0.2}),
         "table-4": (28, "*", {"data.source": "cifar100", "data.remove_positives": 0.5}),
         "table-5": (28, "*", {"model": "densenet121"}),
-        "table-8": (28, "*/200clientsdir=0.1", {"data.clients": 200, "data.alpha": 0.1}),
+        "table-8": (42, "*/200clientsdir=0.1", {"data.alpha": 0.1, "participation.per_round": 20}),
         "table-9": (14, "*/CIFAR-10/*", {"model": "resnet18"}),
     },
     "001": {

@@ -13,9 +13,9 @@ expectation p; at p = 0.5 % any usual step size is then far too small. `scale="c
 class expectations separately (stratified batches; each over the clients that have the class), which
 divides the objective by p(1-p). `scale="printed"` keeps eq. (3) with natural batches.
 
-The papers start from a = b = 0. A sigmoid starts around 1/2, so (h-a)² and (h-b)² then push the scores of both
-classes down together while a and b come up; with momentum or large steps they overshoot, all scores end at 0
-or 1 where the sigmoid is flat, and nothing is learnt any more. `start="middle"` begins at a = b = h(0).
+The papers start from a = b = 0. A sigmoid starts around 1/2, so (h-a)² and (h-b)² then push the scores of
+both classes down together while a and b come up; with momentum or large steps they overshoot, all scores end
+at 0 or 1 where the sigmoid is flat, and nothing is learnt any more. `start="middle"` begins at a = b = h(0).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class MinimaxAUC:
     link: Link = "sigmoid"
     """h: sigmoid of the logit, or the logit itself."""
     start: Literal["zero", "middle"] = "zero"
-    """a and b at the start: 0, or h of a logit of 0, from where deep models with large steps do not saturate."""
+    """a and b at the start: 0, or h of a logit of 0, from where large steps do not saturate a sigmoid."""
     positive_rate: float | None = None
     """p; the federation's own where not said (only `printed` needs it)."""
 

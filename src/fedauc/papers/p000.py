@@ -10,6 +10,8 @@ validation AUC is highest after 20 or so, because the 225 positives are learnt b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from fedauc.papers.cells import Cell, Paper, printed
@@ -42,6 +44,14 @@ CIFAR10 = IMAGES | {
     "train.precision": "bfloat16",
     "train.compile": True,
 }
+FASHION = IMAGES | {
+    "data.source": "fashion-mnist",
+    "data.remove_positives": 0.95,
+    "model": "cnn",
+    "schedule.cycles": 30,
+    "train.eval_every": 20,
+    "train.compile": False,
+}
 CIFAR100 = IMAGES | {"data.source": "cifar100", "data.remove_positives": 0.5, "model": "resnet18"}
 CHEST = IMAGES | {
     "data.source": "chestmnist",
@@ -49,6 +59,8 @@ CHEST = IMAGES | {
     "data.remove_positives": 0.5,
     "model": "densenet121",
 }
+ABLATED = {"CIFAR-10": CIFAR10, "Fashion-MNIST": FASHION}
+"""Where I, M, K and the number of clients are varied."""
 INSURANCE: dict[str, Any] = {
     "data.source": "medicare-like",
     "data.rows": 6_000_000,  # of which four years are 4 million for training, as in the paper's Table 7
@@ -159,11 +171,18 @@ Column = tuple[str, str, Mapping[str, Any]]
 def _table(name: str, text: str, columns: Sequence[Column]) -> list[Cell]:
     cells = []
     for method, row in printed(text):
-        for (dataset, setting, settings), (theirs, std) in zip(columns, row, strict=True):
-            more = {**settings, **_tuned(dataset, method)}
-            note = GENERATED if dataset == "Medicare-like" else ""
-            cells.append(Cell(name, method, dataset, setting, PRESETS[method], more, theirs, std, note=note))
+        for column, (theirs, std) in zip(columns, row, strict=True):
+            cells.append(_cell(name, method, column, theirs, std))
     return cells
+
+
+def _cell(
+    table: str, method: str, column: Column, theirs: float | None = None, std: float | None = None
+) -> Cell:
+    dataset, setting, settings = column
+    more = {**settings, **_tuned(dataset, method)}
+    note = GENERATED if dataset == "Medicare-like" else ""
+    return Cell(table, method, dataset, setting, PRESETS[method], more, theirs, std, note=note)
 
 
 def _tuned(dataset: str, method: str) -> dict[str, Any]:
@@ -196,31 +215,48 @@ def _grid(dataset: str, settings: Mapping[str, Any]) -> list[Column]:
     ]
 
 
-def _clients() -> list[Column]:
+def _clients(dataset: str, settings: Mapping[str, Any]) -> list[Column]:
     """Table 8."""
     return [
         (dataset, f"{count} clients dir=0.1", _noisy(settings, 0.1, 0.0) | {"data.clients": count})
-        for dataset, settings in (("CIFAR-10", CIFAR10), ("CIFAR-100", CIFAR100))
         for count in (50, 200)
     ]
 
 
+def _tenth(cell: Cell) -> Cell:
+    """A tenth of the clients in a round, as with a hundred of them: ten groups, or so many drawn."""
+    count = cell.settings["data.clients"]
+    more = {"participation.per_round": count // 10}
+    if not cell.method.startswith("RS-"):
+        more["participation.groups"] = 10
+    return replace(cell, settings={**cell.settings, **more})
+
+
+def _table_8() -> list[Cell]:
+    """Fashion-MNIST is not in the paper."""
+    columns = [*_clients("CIFAR-10", CIFAR10), *_clients("CIFAR-100", CIFAR100)]
+    fashion = [
+        _cell("table-8", name, column) for name in PRESETS for column in _clients("Fashion-MNIST", FASHION)
+    ]
+    return [_tenth(cell) for cell in (*_table("table-8", MANY, columns), *fashion)]
+
+
 def _figures() -> list[Cell]:
-    """Pictures in the paper, without numbers: AUC against I, M and K, on CIFAR-10 with dir = 0.5."""
-    base = _noisy(CIFAR10, 0.5, 0.0)
+    """Pictures in the paper, without numbers: AUC against I, M and K with dir = 0.5."""
     cells = []
-    for method in ("CyCp-Minimax", "CyCp-Pairwise"):
-        preset, tuned = PRESETS[method], _tuned("CIFAR-10", method)
-        for steps in (4, 12, 24, 48):  # as many local steps in all
-            more = {"schedule.steps": steps, "schedule.cycles": 1200 // steps}
-            cells.append(Cell("figure-1", method, "CIFAR-10", f"I={steps}", preset, base | tuned | more))
+    for (dataset, settings), method in product(ABLATED.items(), ("CyCp-Minimax", "CyCp-Pairwise")):
+        base = _noisy(settings, 0.5, 0.0)
+        varied: dict[str, dict[str, Any]] = {}
+        for steps in (4, 12, 24, 60):  # as many local steps in all
+            varied[f"figure-1 I={steps}"] = {"schedule.steps": steps, "schedule.cycles": 360 // steps}
         for active in (1, 2, 5, 10):
-            more = {"participation.per_round": active}
-            cells.append(Cell("figure-2", method, "CIFAR-10", f"M={active}", preset, base | tuned | more))
-        for groups in (1, 5, 10, 20):
-            more = {"participation.groups": groups, "participation.per_round": 1}
-            more["schedule.cycles"] = 1000 // groups
-            cells.append(Cell("figure-3", method, "CIFAR-10", f"K={groups}", preset, base | tuned | more))
+            varied[f"figure-2 M={active}"] = {"participation.per_round": active}
+        for groups in (1, 5, 10, 20):  # as many rounds in all
+            some = {"participation.groups": groups, "participation.per_round": 1}
+            varied[f"figure-3 K={groups}"] = {**some, "schedule.cycles": 1000 // groups}
+        for name, more in varied.items():
+            table, setting = name.split()
+            cells.append(_cell(table, method, (dataset, setting, base | more)))
     return cells
 
 
@@ -251,11 +287,13 @@ def _motor() -> list[Cell]:
 def _pictures() -> list[Picture]:
     along = Panel("CIFAR-10, dir=0.5", "table-1", "*/CIFAR-10/dir=0.5*", "round", "valid_auc")
     pictures = [Picture("table-1-cifar-10", (along,))]
-    for table, varied in (("figure-1", "I"), ("figure-2", "M"), ("figure-3", "K")):
-        panels = [Panel("CIFAR-10, dir=0.5", table, "*", varied, "ours")]
+    for dataset, (table, varied) in product(
+        ABLATED, {"figure-1": "I", "figure-2": "M", "figure-3": "K"}.items()
+    ):
+        panels = [Panel(f"{dataset}, dir=0.5", table, f"*/{dataset}/*", varied, "ours")]
         for method in ("CyCp-Minimax", "CyCp-Pairwise"):
-            panels.append(Panel(method, table, f"{method}/*", "step", "valid_auc", "setting"))
-        pictures.append(Picture(table, tuple(panels)))
+            panels.append(Panel(method, table, f"{method}/{dataset}/*", "step", "valid_auc", "setting"))
+        pictures.append(Picture(f"{table}-{dataset.lower()}", tuple(panels)))
     return pictures
 
 
@@ -268,7 +306,7 @@ PAPER = Paper(
         *_table("table-3", UNEVEN["table-3"], _grid("CIFAR-10", CIFAR10)),
         *_table("table-4", UNEVEN["table-4"], _grid("CIFAR-100", CIFAR100)),
         *_table("table-5", UNEVEN["table-5"], _grid("ChestMNIST", CHEST)),
-        *_table("table-8", MANY, _clients()),
+        *_table_8(),
         *_table("table-9", REPEATED, _datasets(0.0)[:2]),
         *_figures(),
         *_longer(),
