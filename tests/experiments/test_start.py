@@ -42,16 +42,25 @@ def begun(config, monkeypatch):
     return seen[-1], models.init(config.component("model"), prepared.shape, config.seed)
 
 
-@pytest.mark.parametrize("head", ["kept", "fresh"])
+@pytest.mark.parametrize("head", ["kept", "fresh", "zero"])
 def test_a_saved_model_is_where_training_starts(first, monkeypatch, head):
     path, folder = first
     saved = load_file(folder / "model.safetensors")
     params, (model, fresh) = begun(config_for(path, init_from=str(folder), head=head), monkeypatch)
     assert params.keys() == saved.keys()
     assert model.head == ("3.weight", "3.bias")
+    new = {"fresh": fresh, "zero": {name: torch.zeros_like(fresh[name]) for name in model.head}}
     for name, value in params.items():
-        expected = fresh if head == "fresh" and name in model.head else saved
+        expected = new[head] if head in new and name in model.head else saved
         assert torch.equal(value, expected[name]), name
+
+
+def test_all_rows_begin_with_the_same_score(first, monkeypatch):
+    path, _ = first
+    params, (model, fresh) = begun(config_for(path, head="zero"), monkeypatch)
+    rows = torch.randn(9, fresh["1.weight"].shape[1], generator=torch.Generator().manual_seed(0))
+    assert torch.equal(model.scores(params, rows), torch.zeros(9))
+    assert all(torch.equal(params[name], fresh[name]) for name in fresh if name not in model.head)
 
 
 def test_a_file_is_as_good_as_a_folder(first, monkeypatch):

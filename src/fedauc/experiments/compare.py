@@ -27,9 +27,6 @@ from fedauc.models import Model
 from fedauc.transports import ranks
 
 ALONE, CENTRAL = "clients-alone", "central"
-SIMPLE = {"participation": "full", "uplink": "none", "server": "average", "train.warmup": None,
-          "train.head": "kept"}  # fmt: skip
-"""A yardstick trains one client: nobody to choose from, to wait for or to weigh."""
 MOST_ALONE = 100
 """So many clients at most are trained alone, drawn by the seed."""
 
@@ -162,6 +159,13 @@ def yardstick_method(configs: Mapping[str, Config]) -> str:
     return (ranking or list(configs))[-1]
 
 
+def _simple(config: Config) -> dict[str, Any]:
+    """A yardstick trains one client, from the start: nobody to choose from, to wait for or to weigh."""
+    head = "zero" if config.train.head == "zero" else "kept"
+    alone = {"participation": "full", "uplink": "none", "server": "average"}
+    return {**alone, "train.warmup": None, "train.head": head}
+
+
 def central(config: Config, prepared: Prepared, watch: Watch | None = None) -> Outcome:
     """The same model and objective on the pooled rows: one client, as many steps and examples per step."""
     fed = config.federation(prepared.train, _model(config, prepared))
@@ -169,7 +173,7 @@ def central(config: Config, prepared: Prepared, watch: Watch | None = None) -> O
     train = FederatedData.build(prepared.train.x, prepared.train.y, everybody, ["all"], config.device)
     staged = config.sections["schedule"].get("stage_cycles")
     pooled = config.changed(
-        SIMPLE
+        _simple(config)
         | ({"schedule.stage_cycles": staged * fed.roster.cycle_length} if staged else {})
         | {
             "schedule.cycles": fed.rounds,
@@ -193,7 +197,9 @@ def alone(config: Config, prepared: Prepared, watch: Watch | None = None) -> Out
     chosen = able
     if len(able) > MOST_ALONE:
         chosen = np.sort(rng.generator(config.seed, rng.COHORT).permutation(able)[:MOST_ALONE])
-    solo = config.changed(SIMPLE | {"train.eval_every": max(1, config.sections["schedule"]["cycles"] // 10)})
+    solo = config.changed(
+        _simple(config) | {"train.eval_every": max(1, config.sections["schedule"]["cycles"] // 10)}
+    )
     aucs, seconds = [], 0.0
     for i in chosen:
         rows = train.order[train.start[i] : train.start[i + 1]]

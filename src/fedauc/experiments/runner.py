@@ -230,6 +230,8 @@ def _built(config: Config, prepared: Prepared) -> tuple[Model, Tree, Federation]
     model, params = models.init(
         config.component("model"), prepared.shape, config.seed, config.device, config.train.precision
     )
+    if config.train.head == "zero":
+        params |= {name: torch.zeros_like(params[name]) for name in model.head}
     if config.train.statistics != "averaged" and not model.statistics:
         raise InputError(
             f"train.statistics={config.train.statistics}: this model has no running statistics; only a resnet"
@@ -241,9 +243,9 @@ def _built(config: Config, prepared: Prepared) -> tuple[Model, Tree, Federation]
 
 def _from_file(config: Config, prepared: Prepared, model: Model, params: Tree) -> Tree:
     assert config.train.init_from is not None
-    if config.train.head == "fresh" and set(params) <= set(model.head):
+    if config.train.head != "kept" and set(params) <= set(model.head):
         raise InputError(
-            f"With a fresh head there is nothing to take over from {config.train.init_from}: this model is"
+            f"With a new head there is nothing to take over from {config.train.init_from}: this model is"
             " only a head."
         )
     columns = None if prepared.preprocessor is None else prepared.preprocessor.feature_names

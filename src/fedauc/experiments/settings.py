@@ -97,8 +97,9 @@ class TrainSettings:
     """A method that trains first; this one goes on from its model."""
     warmup_cycles: int = 20
     """Cycles of the method that trains first."""
-    head: Literal["kept", "fresh"] = "kept"
-    """The last layer of the model that is started from: taken over, or started anew."""
+    head: Literal["kept", "fresh", "zero"] = "kept"
+    """The last layer at the start: as in the model that is started from, drawn anew, or zero, so that all
+    rows begin with the same score."""
     statistics: Statistics = "averaged"
     """Running statistics of batch normalisation: averaged like the model, kept by each client, or computed
     anew for every model that is validated."""
