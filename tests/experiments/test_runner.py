@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from fedauc import metrics
 from fedauc.errors import InputError
@@ -162,3 +162,18 @@ def test_a_setting_that_is_new_had_its_default_in_older_runs():
     assert runner.differing(old, config) == []
     assert runner.differing(old, config.changed({"objective.start": "middle"})) == ["objective.start"]
     assert runner.differing(old, config.changed({"schedule.eta": 7.0})) == ["schedule.eta"]
+
+
+@pytest.mark.parametrize(("link", "said"), [("sigmoid", True), ("identity", False)])
+def test_scores_that_have_run_away_together_are_noted(tmp_path, link, said):
+    path, file = claims_csv(tmp_path), tmp_path / "far.safetensors"
+    config = config_for(path, "cycp-minimax", link=link, eta=1e-9, model="mlp", hidden="4", cycles=1)
+    runner.run(config, tmp_path / "near")
+    far = load_file(tmp_path / "near" / "model.safetensors")
+    save_file(far | {"3.bias": far["3.bias"] - 1000}, file)
+    results = [
+        records.read_json(tmp_path / "near" / "result.json"),
+        runner.run(config.changed({"init_from": str(file)}), tmp_path / "far"),
+    ]
+    notes = [[note for note in result["data"]["notes"] if "beyond -10" in note] for result in results]
+    assert [len(found) for found in notes] == [0, int(said)]

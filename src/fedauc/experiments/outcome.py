@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedauc import metrics
 from fedauc.core.loop import Federation, RunState
@@ -16,7 +17,11 @@ from fedauc.experiments.calibration import Calibration
 from fedauc.experiments.config import Config
 from fedauc.experiments.selection import Candidate
 from fedauc.models import Model
+from fedauc.objectives import MinimaxAUC
 from fedauc.version import installed
+
+FLAT = 10.0
+"""A score beyond which a sigmoid has next to no slope."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ def summarise(trained: Trained) -> dict[str, Any]:
             "features": int(np.prod(prepared.shape)),
             "clients": train.clients,
             "clients_without_positives": int((train.counts[:, 1] == 0).sum()),
-            "notes": [*prepared.notes, *_own_notes(trained), *_test_notes(prepared, test)],
+            "notes": [*prepared.notes, *_own_notes(trained, scores), *_test_notes(prepared, test)],
         },
         "config": trained.config.as_dict(),
         "versions": versions(),
@@ -93,13 +98,22 @@ def answered(prepared: Prepared, found: Scored, name: str) -> Scored:
     raise InputError(f"The {name} rows of the clients that answered have one class ({missing}).")
 
 
-def _own_notes(trained: Trained) -> list[str]:
-    if trained.config.train.statistics != "local":
-        return []
-    return [
-        "Running statistics stayed at the clients, whose rows are scored with their own; the saved model has"
-        " the mean of all clients' statistics, so scores of `fedauc predict` differ."
-    ]
+def _own_notes(trained: Trained, scores: NDArray[np.floating[Any]]) -> list[str]:
+    notes = []
+    if trained.config.train.statistics == "local":
+        notes.append(
+            "Running statistics stayed at the clients, whose rows are scored with their own; the saved model"
+            " has the mean of all clients' statistics, so scores of `fedauc predict` differ."
+        )
+    objective = trained.config.component("objective")
+    sigmoid = isinstance(objective, MinimaxAUC) and objective.link == "sigmoid"
+    if sigmoid and (scores.min() > FLAT or scores.max() < -FLAT):
+        notes.append(
+            f"All scores are beyond {np.sign(scores[0]) * FLAT:g}, where the sigmoid of minimax AUC is flat"
+            " and nothing is learnt any more: take a smaller step size, or begin in the middle"
+            " (--set start=middle --set head=zero)."
+        )
+    return notes
 
 
 def _test_notes(prepared: Prepared, test: Scored) -> list[str]:
