@@ -162,6 +162,10 @@ def test_a_setting_that_is_new_had_its_default_in_older_runs():
     assert runner.differing(old, config) == []
     assert runner.differing(old, config.changed({"objective.start": "middle"})) == ["objective.start"]
     assert runner.differing(old, config.changed({"schedule.eta": 7.0})) == ["schedule.eta"]
+    other = Config.resolve("local-sgdm", {"objective": "minimax-auc"})
+    old = other.as_dict()
+    del old["objective"]["start"]
+    assert runner.differing(old, other) == []
 
 
 @pytest.mark.parametrize(("link", "said"), [("sigmoid", True), ("identity", False)])
@@ -175,5 +179,5 @@ def test_scores_that_have_run_away_together_are_noted(tmp_path, link, said):
         records.read_json(tmp_path / "near" / "result.json"),
         runner.run(config.changed({"init_from": str(file)}), tmp_path / "far"),
     ]
-    notes = [[note for note in result["data"]["notes"] if "beyond -10" in note] for result in results]
+    notes = [[note for note in result["data"]["notes"] if "below -6" in note] for result in results]
     assert [len(found) for found in notes] == [0, int(said)]

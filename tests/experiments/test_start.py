@@ -55,6 +55,11 @@ def test_a_saved_model_is_where_training_starts(first, monkeypatch, head):
         assert torch.equal(value, expected[name]), name
 
 
+def test_a_warm_up_sees_the_same_views():
+    config = Config.resolve("two-stage-codasca", {"train.augment": "crop-flip", "model": "cnn"})
+    assert config.before().train.augment == "crop-flip"
+
+
 def test_all_rows_begin_with_the_same_score(first, monkeypatch):
     path, _ = first
     params, (model, fresh) = begun(config_for(path, head="zero"), monkeypatch)

@@ -160,8 +160,9 @@ def yardstick_method(configs: Mapping[str, Config]) -> str:
 
 
 def _simple(config: Config) -> dict[str, Any]:
-    """A yardstick trains one client, from the start: nobody to choose from, to wait for or to weigh."""
-    head = "zero" if config.train.head == "zero" else "kept"
+    """A yardstick trains one client: nobody to choose from, to wait for or to weigh, nothing before it."""
+    fresh = config.train.head == "fresh" and config.train.init_from is None  # (after a warm-up)
+    head = "kept" if fresh else config.train.head
     alone = {"participation": "full", "uplink": "none", "server": "average"}
     return {**alone, "train.warmup": None, "train.head": head}
 

@@ -55,7 +55,17 @@ EVERYBODY = 100
 TOP: dict[str, Any] = {"seed": int, "device": str}
 MACHINE = {
     f"train.{name}"
-    for name in ("batch", "mode", "compile", "precision", "chunk", "parts", "threads", "statistics")
+    for name in (
+        "batch",
+        "augment",
+        "mode",
+        "compile",
+        "precision",
+        "chunk",
+        "parts",
+        "threads",
+        "statistics",
+    )
 }
 """Settings of the training that a warm-up shares."""
 _PIECES = {"apply", "objective", "inner"}  # fields that are other components, not settings
@@ -111,6 +121,10 @@ class Config:
     def from_dict(cls, data: Mapping[str, Any]) -> Config:
         """The inverse of `as_dict`."""
         return cls.resolve(data["method"], _flat(data))
+
+    def defaults(self) -> dict[str, dict[str, Any]]:
+        """What the settings of the components in force have of themselves, whatever the preset says."""
+        return {section: _defaults(_class(section, self.sections)) for section in self.sections}
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able, complete."""

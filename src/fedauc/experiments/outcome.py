@@ -20,7 +20,7 @@ from fedauc.models import Model
 from fedauc.objectives import MinimaxAUC
 from fedauc.version import installed
 
-FLAT = 10.0
+FLAT = 6.0
 """A score beyond which a sigmoid has next to no slope."""
 
 
@@ -109,9 +109,9 @@ def _own_notes(trained: Trained, scores: NDArray[np.floating[Any]]) -> list[str]
     sigmoid = isinstance(objective, MinimaxAUC) and objective.link == "sigmoid"
     if sigmoid and (scores.min() > FLAT or scores.max() < -FLAT):
         notes.append(
-            f"All scores are beyond {np.sign(scores[0]) * FLAT:g}, where the sigmoid of minimax AUC is flat"
-            " and nothing is learnt any more: take a smaller step size, or begin in the middle"
-            " (--set start=middle --set head=zero)."
+            f"All scores are {'above' if scores[0] > 0 else 'below'} {np.sign(scores[0]) * FLAT:g}, where the"
+            " sigmoid of minimax AUC is flat and nothing is learnt any more: take a smaller step size, or"
+            " begin in the middle (--set start=middle --set head=zero)."
         )
     return notes
 

@@ -10,6 +10,8 @@ which statistics the model is evaluated with:
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -52,9 +54,10 @@ def _recalibrated(fed: Federation, model: Model, state: RunState) -> tuple[Tree,
     ones = np.ones((len(clients), 2))
     cohort = Cohort(clients, ones[:, 0], ones[:, 0], ones, ones)
     seed = rng.derived(fed.seed, rng.STATISTICS)
-    draws = Draws(fed.data, cohort, "natural", 1, ROWS, seed, state.round)
-    sizes = np.minimum(fed.data.counts[clients].sum(axis=1), ROWS)
-    batches = (fed.data.gather(draws.index[0, i, :size])[0] for i, size in enumerate(sizes))
+    data = replace(fed.data, augment=None)  # as rows are scored
+    draws = Draws(data, cohort, "natural", 1, ROWS, seed, state.round)
+    sizes = np.minimum(data.counts[clients].sum(axis=1), ROWS)
+    batches = (data.gather(draws.index[0, i, :size])[0] for i, size in enumerate(sizes))
     z = models.recalibrated(model, state.averaged.z, batches)
     ledger = state.ledger.copy()
     statistics = tree.nbytes({name: z[name] for name in model.statistics})

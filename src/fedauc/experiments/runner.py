@@ -282,10 +282,8 @@ def differing(old: Mapping[str, Any], config: Config) -> list[str]:
         parts = ((name, value if isinstance(value, dict) else {"": value}) for name, value in about.items())
         return {f"{name}.{key}".rstrip("."): value for name, part in parts for key, value in part.items()}
 
-    now, preset = (
-        flat(json.loads(json.dumps(each.as_dict()))) for each in (config, Config.resolve(config.method, {}))
-    )
-    before = {key: preset[key] for key in now.keys() & preset.keys()} | flat(old)
+    now, default = (flat(json.loads(json.dumps(about))) for about in (config.as_dict(), config.defaults()))
+    before = default | flat(old)
     return [key for key in {**now, **before} if before.get(key) != now.get(key)]
 
 

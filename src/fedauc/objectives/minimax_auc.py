@@ -46,7 +46,7 @@ class MinimaxAUC:
     link: Link = "sigmoid"
     """h: sigmoid of the logit, or the logit itself."""
     start: Literal["zero", "middle"] = "zero"
-    """a and b at the start: 0, or h of a logit of 0, from where large steps do not saturate a sigmoid."""
+    """a and b at the start: 0, or h of a logit of 0, from where a sigmoid saturates less easily."""
     positive_rate: float | None = None
     """p; the federation's own where not said (only `printed` needs it)."""
 

@@ -3,9 +3,8 @@
 The first half of the classes is positive, and so many of their training rows are dropped that a tenth of the
 training rows is positive; the test set stays balanced. Four devices, batch 32, everybody in every round. What
 the paper prints behind ± is the variance across devices, not a deviation across seeds. Figures 1-3 show the
-runs of Table 1 along the way. How the rows are dealt to devices
-is not said (at random here), nor for how many iterations they train, nor how the step size falls (here to 0.3
-of it after each third, for all methods).
+runs of Table 1 along the way. How the rows are dealt to devices is not said (at random here), nor for how
+many iterations they train, nor how the step size falls (here to 0.3 of it after each third, for all methods).
 """
 
 from __future__ import annotations

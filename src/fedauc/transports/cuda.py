@@ -92,6 +92,7 @@ class Captured:
             return build(layouts[0], True) if graph.compiles(self.effort) else graph
         device = torch.cuda.get_device_name(eta.device)
         what = [type(self.method).__name__, self.effort.compile, device, torch.__version__, draws.batch]
+        what += [draws.data.augment] if draws.data.augment else []
         shapes = [[str(v.dtype), *v.shape] for v in (*values, draws.data.x[:1])]
         name = hashlib.sha256(json.dumps([what, layouts, shapes]).encode()).hexdigest()[:16]
         known = cache_folder() / "layouts" / f"{name}.json"
