@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedauc import metrics
 from fedauc.core.loop import Federation, RunState
@@ -83,7 +82,7 @@ def summarise(trained: Trained) -> dict[str, Any]:
             "features": int(np.prod(prepared.shape)),
             "clients": train.clients,
             "clients_without_positives": int((train.counts[:, 1] == 0).sum()),
-            "notes": [*prepared.notes, *_own_notes(trained, scores), *_test_notes(prepared, test)],
+            "notes": [*prepared.notes, *_own_notes(trained), *_test_notes(prepared, test)],
         },
         "config": trained.config.as_dict(),
         "versions": versions(),
@@ -98,22 +97,31 @@ def answered(prepared: Prepared, found: Scored, name: str) -> Scored:
     raise InputError(f"The {name} rows of the clients that answered have one class ({missing}).")
 
 
-def _own_notes(trained: Trained, scores: NDArray[np.floating[Any]]) -> list[str]:
+def _own_notes(trained: Trained) -> list[str]:
     notes = []
     if trained.config.train.statistics == "local":
         notes.append(
             "Running statistics stayed at the clients, whose rows are scored with their own; the saved model"
             " has the mean of all clients' statistics, so scores of `fedauc predict` differ."
         )
-    objective = trained.config.component("objective")
-    sigmoid = isinstance(objective, MinimaxAUC) and objective.link == "sigmoid"
-    if sigmoid and (scores.min() > FLAT or scores.max() < -FLAT):
+    if (level := _flat(trained)) is not None:
         notes.append(
-            f"All scores are {'above' if scores[0] > 0 else 'below'} {np.sign(scores[0]) * FLAT:g}, where the"
+            f"After the last round all scores are {'above' if level > 0 else 'below'} {level:g}, where the"
             " sigmoid of minimax AUC is flat and nothing is learnt any more: take a smaller step size, or"
             " begin in the middle (--set start=middle --set head=zero)."
         )
     return notes
+
+
+def _flat(trained: Trained) -> float | None:
+    """Beyond which level all scores of the last iterate are, if they are; not asked of clients elsewhere."""
+    objective, prepared = trained.config.component("objective"), trained.prepared
+    if not (isinstance(objective, MinimaxAUC) and objective.link == "sigmoid" and prepared.reach is None):
+        return None
+    scores = prepared.valid.scored(trained.model, trained.state.averaged.z).scores
+    if scores.min() > FLAT:
+        return FLAT
+    return -FLAT if scores.max() < -FLAT else None
 
 
 def _test_notes(prepared: Prepared, test: Scored) -> list[str]:
