@@ -159,13 +159,13 @@ def test_a_setting_that_is_new_had_its_default_in_older_runs():
     config = Config.resolve("cycp-minimax", {})
     old = config.as_dict()
     del old["objective"]["start"]
-    assert runner.differing(old, config) == []
-    assert runner.differing(old, config.changed({"objective.start": "middle"})) == ["objective.start"]
-    assert runner.differing(old, config.changed({"schedule.eta": 7.0})) == ["schedule.eta"]
+    assert config.differing(old) == []
+    assert config.changed({"objective.start": "middle"}).differing(old) == ["objective.start"]
+    assert config.changed({"schedule.eta": 7.0}).differing(old) == ["schedule.eta"]
     other = Config.resolve("local-sgdm", {"objective": "minimax-auc"})
     old = other.as_dict()
     del old["objective"]["start"]
-    assert runner.differing(old, other) == []
+    assert other.differing(old) == []
 
 
 @pytest.mark.parametrize(("link", "said"), [("sigmoid", True), ("identity", False)])

@@ -12,6 +12,7 @@ import ast
 import dataclasses
 import functools
 import inspect
+import json
 import textwrap
 import typing
 from collections.abc import Iterable, Mapping
@@ -58,13 +59,13 @@ MACHINE = {
     for name in (
         "batch",
         "augment",
+        "statistics",
         "mode",
         "compile",
         "precision",
         "chunk",
         "parts",
         "threads",
-        "statistics",
     )
 }
 """Settings of the training that a warm-up shares."""
@@ -122,14 +123,21 @@ class Config:
         """The inverse of `as_dict`."""
         return cls.resolve(data["method"], _flat(data))
 
-    def defaults(self) -> dict[str, dict[str, Any]]:
-        """What the settings of the components in force have of themselves, whatever the preset says."""
-        return {section: _defaults(_class(section, self.sections)) for section in self.sections}
-
     def as_dict(self) -> dict[str, Any]:
         """JSON-able, complete."""
         head = {"method": self.method, "seed": self.seed, "device": self.device}
         return head | {section: _plain(values) for section, values in self.sections.items()}
+
+    def differing(self, kept: Mapping[str, Any]) -> list[str]:
+        """Settings that a configuration which was kept as JSON has otherwise.
+
+        A setting that did not exist yet had the value that is now its default, whatever the preset says.
+        """
+        default = {section: _defaults(_class(section, self.sections)) for section in self.sections}
+        now, missing = (_flat(json.loads(json.dumps(about))) for about in (self.as_dict(), default))
+        before = missing | _flat(kept)
+        keys = [key for key in {**now, **before} if before.get(key) != now.get(key)]
+        return keys if kept["method"] == self.method else ["method", *keys]
 
     def changed(self, overrides: Mapping[str, Any]) -> Config:
         """The same configuration with other values."""

@@ -272,23 +272,8 @@ def _start(
     return taken, Ledger.from_dict(result["ledger"]), float(result["seconds"])
 
 
-def differing(old: Mapping[str, Any], config: Config) -> list[str]:
-    """Settings that a configuration has otherwise than one that was kept as JSON.
-
-    A setting that did not exist yet had the value that is now its default.
-    """
-
-    def flat(about: Mapping[str, Any]) -> dict[str, Any]:
-        parts = ((name, value if isinstance(value, dict) else {"": value}) for name, value in about.items())
-        return {f"{name}.{key}".rstrip("."): value for name, part in parts for key, value in part.items()}
-
-    now, default = (flat(json.loads(json.dumps(about))) for about in (config.as_dict(), config.defaults()))
-    before = default | flat(old)
-    return [key for key in {**now, **before} if before.get(key) != now.get(key)]
-
-
 def _same_config(out: Path, config: Config) -> None:
-    if keys := differing(read_json(out / "config.json"), config):
+    if keys := config.differing(read_json(out / "config.json")):
         raise InputError(
             f"{out} holds a run with another configuration ({', '.join(keys)}); it cannot be resumed."
         )

@@ -248,21 +248,20 @@ def _figures() -> list[Cell]:
     cells = []
     for (dataset, settings), method in product(ABLATED.items(), ("CyCp-Minimax", "CyCp-Pairwise")):
         base = _noisy(settings, 0.5, 0.0)
-        varied: dict[str, dict[str, Any]] = {}
+        varied: dict[tuple[str, str], dict[str, Any]] = {}
         for steps in (4, 12, 24, 60):  # as many local steps in all
             some = {
                 "schedule.steps": steps,
                 "schedule.cycles": 360 // steps,
                 "train.eval_every": 240 // steps,
             }
-            varied[f"figure-1 I={steps}"] = some
+            varied["figure-1", f"I={steps}"] = some
         for active in (1, 2, 5, 10):
-            varied[f"figure-2 M={active}"] = {"participation.per_round": active}
+            varied["figure-2", f"M={active}"] = {"participation.per_round": active}
         for groups in (1, 5, 10, 20):  # as many rounds in all
             some = {"participation.groups": groups, "participation.per_round": 1}
-            varied[f"figure-3 K={groups}"] = {**some, "schedule.cycles": 1000 // groups}
-        for name, more in varied.items():
-            table, setting = name.split()
+            varied["figure-3", f"K={groups}"] = {**some, "schedule.cycles": 1000 // groups}
+        for (table, setting), more in varied.items():
             cells.append(_cell(table, method, (dataset, setting, base | more)))
     return cells
 
@@ -271,7 +270,7 @@ def _longer() -> list[Cell]:
     """Not in the paper: how far the methods get that are still learning after 30 cycles."""
     base = _noisy(CIFAR10, 0.5, 0.0) | {"schedule.cycles": 100, "train.eval_every": 50}
     return [
-        Cell("longer", name, "CIFAR-10", "1000 rounds", PRESETS[name], {**base, **_tuned("CIFAR-10", name)})
+        _cell("longer", name, ("CIFAR-10", "1000 rounds", base))
         for name in ("CyCp-FedAvg", "A-FedAvg", "A-SCAFFOLD")
     ]
 
@@ -285,10 +284,7 @@ def _motor() -> list[Cell]:
         "model": "linear",
         "schedule.cycles": 100,
     }
-    return [
-        Cell("motor", name, "freMTPL2", "", preset, settings | _tuned("freMTPL2", name))
-        for name, preset in PRESETS.items()
-    ]
+    return [_cell("motor", name, ("freMTPL2", "", settings)) for name in PRESETS]
 
 
 def _pictures() -> list[Picture]:

@@ -76,15 +76,15 @@ LocalSGDM    0.774±0.001 0.766±0.001 0.750±0.000
 LocalSGDM_RL 0.737±0.001 0.721±0.000 0.773±0.001
 """,
 }
-PICTURES = {
+RESIDUAL = {
     "model": "resnet20",
     "train.augment": "crop-flip",
     "train.precision": "tf32",
     "train.compile": True,
 }
 DATA: Mapping[str, Mapping[str, Any]] = {
-    "CIFAR10": PICTURES | {"data.source": "cifar10", "data.positive": "0-4"},
-    "CIFAR100": PICTURES | {"data.source": "cifar100", "data.positive": "0-49"},
+    "CIFAR10": RESIDUAL | {"data.source": "cifar10", "data.positive": "0-4"},
+    "CIFAR100": RESIDUAL | {"data.source": "cifar100", "data.positive": "0-49"},
     "FashionMNIST": {
         "model": "cnn",
         "train.compile": False,

@@ -19,7 +19,7 @@ from fedauc.experiments.config import Config
 from fedauc.experiments.jobs import each
 from fedauc.experiments.outcome import versions
 from fedauc.experiments.records import read_json, write_json, write_rows
-from fedauc.experiments.runner import Watch, differing
+from fedauc.experiments.runner import Watch
 from fedauc.papers.cells import Cell, Measured, Paper
 from fedauc.papers.names import CURVES, DONE, KEY, RESULTS
 from fedauc.papers.pictures import draw
@@ -113,7 +113,7 @@ def _known(config: Config, folder: Path) -> Known | None:
     if not (folder / DONE).exists():
         return None
     kept = read_json(folder / DONE)
-    if keys := [key for key in differing(kept["config"], config) if key not in ("device", "data.root")]:
+    if keys := [key for key in config.differing(kept["config"]) if key not in ("device", "data.root")]:
         raise InputError(f"{folder} has other settings ({', '.join(keys)}); choose another --out.")
     return Known(config.seed, kept["config"]["device"], Measured(**kept["measured"]))
 

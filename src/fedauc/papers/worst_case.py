@@ -30,7 +30,7 @@ from fedauc.data.sources import load_source
 from fedauc.errors import InputError
 from fedauc.experiments.config import Config
 from fedauc.experiments.records import write_json
-from fedauc.experiments.runner import Silent, Watch, differing
+from fedauc.experiments.runner import Silent, Watch
 from fedauc.objectives import CrossEntropy
 from fedauc.papers.cells import Measured
 
@@ -134,7 +134,7 @@ def curve(
     before, began, saved = 0.0, time.monotonic(), folder / "checkpoint.safetensors"
     if (kept := checkpoint.read_latest(saved)) is not None:
         state, _, extra = checkpoint.restored(saved, *kept, state, config.device)
-        if keys := differing(extra["config"], config):
+        if keys := config.differing(extra["config"]):
             raise InputError(f"{folder} was begun with other settings ({', '.join(keys)}).")
         points, before = extra["points"], extra["seconds"]
 
