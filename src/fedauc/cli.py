@@ -241,6 +241,9 @@ def reproduce(
     results: Annotated[
         Path, typer.Option(help="Folder of PAPER/results.json, which gets the numbers.")
     ] = Path("papers"),
+    add: Annotated[
+        bool, typer.Option("--add", help="Add to the seeds that results.json has of the same settings.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Run a table of a paper and print ours beside theirs; without a table, list what there is."""
@@ -271,6 +274,7 @@ def reproduce(
         device=device_of(device),
         root=data_root,
         jobs=jobs,
+        add=add,
         watch=watch_on(err_console, quiet),
         say=lambda text: err_console.print(text, highlight=False, markup=False),
     )

@@ -14,6 +14,10 @@ class InputError(ValueError):
     """The user's input cannot be used; the message is one sentence that says why and what to do."""
 
 
+class OutOfMemory(InputError):
+    """What was asked for needs more memory than is free; the message says what needs less."""
+
+
 class Lost(Exception):
     """Another process of a run has ended, or the run was told to end."""
 

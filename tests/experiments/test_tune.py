@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fedauc.cli import app
 from fedauc.core.checkpoint import read_tensors
-from fedauc.errors import InputError
+from fedauc.errors import InputError, OutOfMemory
 from fedauc.experiments import runner
 from fedauc.experiments.config import Config, parse_grid
 from fedauc.experiments.tune import default_grid, tune
@@ -74,13 +74,13 @@ def test_the_best_trial_is_the_run_that_train_makes(search, tmp_path):
 class Interrupts(runner.Silent):
     """After so many rounds of all runs."""
 
-    def __init__(self, rounds: int) -> None:
-        self.left = rounds
+    def __init__(self, rounds: int, by: BaseException | None = None) -> None:
+        self.left, self.by = rounds, by or KeyboardInterrupt()
 
     def round(self, record, auc, traffic) -> None:
         self.left -= 1
         if self.left == 0:
-            raise KeyboardInterrupt
+            raise self.by
 
 
 @pytest.mark.parametrize("rounds", [25, 60])
@@ -98,6 +98,13 @@ def test_an_interrupted_search_goes_on(search, tmp_path, rounds):
 
 
 @pytest.mark.slow
+def test_a_search_without_memory_ends_and_goes_on(search, tmp_path):
+    _, settings, content = search
+    with pytest.raises(OutOfMemory, match=r"does not suffice: fewer runs at the same time \(--jobs\)"):
+        tune(METHOD, settings, GRID, [0, 1], tmp_path, watch=Interrupts(20, torch.OutOfMemoryError("CUDA")))
+    assert plain(tune(METHOD, settings, GRID, [0, 1], tmp_path, resume=True)) == plain(content)
+
+
 def test_several_at_once_are_the_same(search, tmp_path):
     _, settings, content = search
     assert plain(tune(METHOD, settings, GRID, [0, 1], tmp_path, jobs=2)) == plain(content)

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from fedauc.cli import app
@@ -19,6 +20,7 @@ from fedauc.papers.cells import printed
 from fedauc.papers.names import name_of
 from fedauc.papers.pictures import Panel, Picture, draw
 from fedauc.papers.reproduce import merge, reproduce
+from fedauc.transports.memory import sufficing
 
 
 @pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
@@ -175,6 +177,45 @@ def test_ours_stand_beside_theirs_and_nothing_is_run_twice(paper, tmp_path):
 def test_a_seed_alone_is_named_in_its_command(paper, tmp_path):
     (row,) = reproduce(paper, "table-1", ["fedavg/digits/*"], [2], tmp_path / "runs", tmp_path)
     assert row["command"].endswith("--seed 2 --seeds 1 --device cpu")
+
+
+def test_seeds_are_added_to_published_ones(paper, tmp_path):
+    def run(seeds, out, cells=paper.cells, **more):
+        changed = replace(paper, cells=cells)
+        return reproduce(changed, "table-1", ["*/digits/*"], seeds, tmp_path / out, tmp_path, **more)
+
+    both = run([0, 1], "first")
+    rows = run([1, 2], "second", add=True)
+    assert not (tmp_path / "second/099/table-1/FedAvg_digits_p=1/seed-1/result.json").exists()  # not run anew
+    assert [row["seeds"] for row in rows] == [[0, 1, 2]] * 2
+    for row, before in zip(rows, both, strict=True):
+        assert row["ours_by_seed"][:2] == before["ours_by_seed"]
+        assert row["more"]["best_round"][:2] == before["more"]["best_round"]
+        assert (row["rounds"], row["bytes_up"]) == (before["rounds"], before["bytes_up"])
+    curves = json.loads((tmp_path / "099/curves.json").read_text())
+    assert [len(each["curves"]) for each in curves] == [3, 3]
+    assert all(curve["valid_auc"] for each in curves for curve in each["curves"])
+    other = tuple(replace(cell, settings=TINY | {"schedule.eta": 0.5}) for cell in paper.cells[:2])
+    assert [row["seeds"] for row in run([1], "third", other, add=True)] == [[1]] * 2  # others are replaced
+    assert [row["seeds"] for row in run([2], "fourth", other)] == [[2]] * 2
+
+
+def _full(config, folder, watch):
+    with sufficing(config.device):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+def test_whoever_has_no_memory_left_is_said_and_tried_again(paper, tmp_path):
+    said: list[str] = []
+    cells = (replace(paper.cells[0], measure=_full), paper.cells[1])
+    for _ in range(2):
+        rows = reproduce(
+            replace(paper, cells=cells), "table-1", [], [0], tmp_path / "runs", tmp_path, say=said.append
+        )
+        assert [row["method"] for row in rows] == ["Pairwise"]
+    told = [line for line in said if line.startswith("FedAvg/digits/p=1 seed 0: The memory of cpu does not")]
+    assert len(told) == 2
+    assert "--jobs" in told[0]
 
 
 def test_what_fails_does_not_stop_the_others(paper, tmp_path):

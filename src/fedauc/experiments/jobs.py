@@ -17,6 +17,7 @@ from fedauc.experiments.prepare import prepare
 from fedauc.experiments.runner import Watch
 from fedauc.experiments.settings import DataSettings
 from fedauc.transports import ranks
+from fedauc.transports.memory import sufficing
 
 
 class Job(Protocol):
@@ -73,7 +74,8 @@ def _alone(do: Do[J, R], job: J) -> R:
 
 def prepared(config: Config) -> Prepared:
     """The rows of a configuration; those of the last one are kept."""
-    return _prepared(config.data, config.seed, config.device)
+    with sufficing(config.device):
+        return _prepared(config.data, config.seed, config.device)
 
 
 @lru_cache(maxsize=1)

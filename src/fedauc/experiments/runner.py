@@ -39,6 +39,7 @@ from fedauc.methods.base import of
 from fedauc.models import Model
 from fedauc.report import write_report
 from fedauc.transports import ranks
+from fedauc.transports.memory import sufficing
 
 SMALL = 20_000  # parameters up to which a second thread costs more than it brings
 
@@ -90,19 +91,20 @@ def run(
     here = ranks.here()
     if (done := here.told(lambda: _done(config, out, resume))) is not None:
         return done
-    prepared = prepared if prepared is not None else prepare(config.data, config.seed, config.device)
-    fresh, params, fed = _built(config, prepared)  # what cannot work fails before anything is written
-    begin(fed, params)
-    if config.train.init_from is not None:
-        here.told(lambda: _from_file(config, prepared, fresh, params))
-    if config.train.warmup is not None:
-        _, first_params, first = _built(config.before(), prepared)
-        begin(first, first_params)
-    if here.first:
-        out.mkdir(parents=True, exist_ok=True)
-        write_json(out / "config.json", config.as_dict())
-    trained = train(config, prepared, out=out, watch=watch, until=until)
-    return here.told(lambda: _written(trained, out))
+    with sufficing(config.device):
+        prepared = prepared if prepared is not None else prepare(config.data, config.seed, config.device)
+        fresh, params, fed = _built(config, prepared)  # what cannot work fails before anything is written
+        begin(fed, params)
+        if config.train.init_from is not None:
+            here.told(lambda: _from_file(config, prepared, fresh, params))
+        if config.train.warmup is not None:
+            _, first_params, first = _built(config.before(), prepared)
+            begin(first, first_params)
+        if here.first:
+            out.mkdir(parents=True, exist_ok=True)
+            write_json(out / "config.json", config.as_dict())
+        trained = train(config, prepared, out=out, watch=watch, until=until)
+        return here.told(lambda: _written(trained, out))
 
 
 def _done(config: Config, out: Path, resume: bool) -> dict[str, Any] | None:

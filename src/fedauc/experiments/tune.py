@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedauc.core import checkpoint, rng
-from fedauc.errors import InputError
+from fedauc.errors import InputError, OutOfMemory
 from fedauc.experiments import runner
 from fedauc.experiments.config import Config
 from fedauc.experiments.jobs import each, prepared
@@ -214,6 +214,8 @@ def _trained(stop: Stop, watch: Watch | None) -> Reached:
         )
     except Paused as paused:
         return Reached(paused.auc, paused.round, "" if paused.auc is not None else "it was never validated")
+    except OutOfMemory:
+        raise  # not the trial's fault: it goes on with --resume
     except InputError as error:
         return Reached(None, 0, str(error))
     return Reached(result["valid_auc"], result["rounds"])

@@ -54,10 +54,10 @@ TUNED: dict[tuple[str, str], tuple[float, float]] = {
     ("LR", "Minimax-Uniform"): (0.01, 0.001),
     ("LR", "Minimax-Weighted"): (0.03, 0.001),
     ("MLP", "CE-Minimax"): (0.1, 0.001),
-    ("MLP", "Min-Uniform"): (0.3, 0.001),
+    ("MLP", "Min-Uniform"): (0.1, 0.001),
     ("MLP", "Minimax-All"): (0.3, 0.001),
     ("MLP", "Minimax-Uniform"): (0.1, 0.001),
-    ("MLP", "Minimax-Weighted"): (0.3, 0.001),
+    ("MLP", "Minimax-Weighted"): (0.1, 0.001),
 }
 """η and η_λ by model and algorithm: what validation has chosen (papers/002/README.md)."""
 STEPS = (0.003, 0.01, 0.03, 0.1, 0.3), (0.001, 0.01)

@@ -8,6 +8,7 @@ RESULTS/PAPER/NAME.svg               the paper's figures, as far as their cells 
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -55,16 +56,20 @@ def reproduce(
     device: str = "cpu",
     root: str | None = None,
     jobs: int = 1,
+    add: bool = False,
     watch: Watch | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
     """Run the cells that can be run; each one's row goes into results.json when its last seed is done.
 
-    A row is of all seeds that were ever measured in `out` with the same settings.
+    A row is of all seeds that were ever measured in `out` with the same settings; with `add` also of those
+    that stand in results.json with the same settings, wherever they were measured.
     """
     work: dict[str, list[Job]] = {}
     for cell in paper.chosen(table, patterns):
         home = out / paper.name / cell.table / folder_of(cell)
+        if add and ranks.here().first:
+            _take(cell, results / paper.name, home, root)
         mine = [Job(cell, cell.config(seed, device, root), home / f"seed-{seed}") for seed in seeds]
         done = [_known(job.config, job.folder) is not None for job in mine]  # (or it is of other settings)
         if not all(done) and (why := cell.absent(root)):
@@ -118,6 +123,32 @@ def _known(config: Config, folder: Path) -> Known | None:
     return Known(config.seed, kept["config"]["device"], Measured(**kept["measured"]))
 
 
+def _take(cell: Cell, published: Path, home: Path, root: str | None) -> None:
+    """Lay the seeds that stand in results.json with the same settings into the folder of the runs."""
+    named = {name: getattr(cell, name) for name in KEY}
+    row, along = (_row_of(published / file, named) for file in (RESULTS, CURVES))
+    if row is None or row["settings"] != json.loads(json.dumps(_settings(cell))):
+        return
+    for i, seed in enumerate(row["seeds"]):
+        if not (done := home / f"seed-{seed}" / DONE).exists():
+            numbers = {name: row[name] for name in ("rounds", "bytes_up", "bytes_down", "seconds")}
+            more = {name: values[i] for name, values in row["more"].items()}
+            curve = along["curves"][along["seeds"].index(seed)] if along else {}
+            measured = Measured(row["ours_by_seed"][i], **numbers, more=more, curve=curve)
+            done.parent.mkdir(parents=True, exist_ok=True)
+            config = cell.config(seed, row["device"], root)
+            write_json(done, {"config": config.as_dict(), "measured": measured._asdict()})
+
+
+def _row_of(path: Path, named: Mapping[str, str]) -> dict[str, Any] | None:
+    rows = read_json(path) if path.exists() else []
+    return next((row for row in rows if {name: row[name] for name in KEY} == named), None)
+
+
+def _settings(cell: Cell) -> dict[str, Any]:
+    return {"preset": cell.preset, **cell.settings}
+
+
 def _ever(job: Job) -> list[Known]:
     """The seeds of a cell that were measured, now or before, in their order."""
     folders = {
@@ -163,8 +194,9 @@ def _row(paper: Paper, cell: Cell, known: Sequence[Known]) -> dict[str, Any]:
         "bytes_down": round(mean("bytes_down")),
         "seconds": round(mean("seconds"), 1),
         "more": {name: [measured.more[name] for measured in found] for name in found[0].more},
+        "device": known[0].device,
         "command": f"{command} --seeds {seeds[-1] - seeds[0] + 1} --device {known[0].device}",
-        "settings": {"preset": cell.preset, **cell.settings},
+        "settings": _settings(cell),
         "note": cell.note,
     }
 

@@ -68,6 +68,8 @@ class Captured:
                 return self.otherwise.run(local, draws, eta, steps)
             try:
                 graph = self.graphs[key] = self._captured(values, structure, draws, eta, steps)
+            except torch.OutOfMemoryError:
+                raise
             except Exception as error:
                 warnings.warn(
                     f"Local steps cannot be captured in a CUDA graph and run without one ({reason(error)}).",
