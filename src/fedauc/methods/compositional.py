@@ -71,7 +71,7 @@ class LocalSCGDAM(LocalSGDAM):
     def estimate(self, z: Tree, l: State, batch: Batch) -> tuple[Slope, Tree]:
         """∇gᵀ∇f(h, y) and the new h - x."""
         w = {n: v for n, v in tree.learned(z).items() if not n.startswith(tree.OWN)}
-        entropy, backward = torch.func.vjp(partial(self._cross_entropy_gradient, z, batch), w)
+        entropy, backward, *_ = torch.func.vjp(partial(self._cross_entropy_gradient, z, batch), w)
         share = mixed(self.h_rate, l.started)
         h = {}
         for n, behind in l.h.items():
