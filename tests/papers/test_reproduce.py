@@ -251,6 +251,10 @@ def test_results_of_other_cells_stay(tmp_path):
         merge(tmp_path / "results.json", each)
     found = json.loads((tmp_path / "results.json").read_text())
     assert [(each["method"], each["ours_mean"]) for each in found] == [("a", 2.0), ("b", 1.0)]
+    for setting in ("I=12", "I=4", "p=0.5", "p=0.25"):
+        merge(tmp_path / "results.json", row | {"table": "u", "setting": setting})
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert [each["setting"] for each in found[2:]] == ["I=4", "I=12", "p=0.25", "p=0.5"]
 
 
 # ----------------------------------------------------------------------------- pictures

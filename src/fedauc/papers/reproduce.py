@@ -22,7 +22,7 @@ from fedauc.experiments.outcome import versions
 from fedauc.experiments.records import read_json, write_json, write_rows
 from fedauc.experiments.runner import Watch
 from fedauc.papers.cells import Cell, Measured, Paper
-from fedauc.papers.names import CURVES, DONE, KEY, RESULTS
+from fedauc.papers.names import CURVES, DONE, KEY, RESULTS, place_of
 from fedauc.papers.pictures import draw
 from fedauc.transports import ranks
 
@@ -206,4 +206,4 @@ def merge(path: Path, row: Mapping[str, Any], write: Callable[[Path, list[Any]],
     known = read_json(path) if path.exists() else []
     mine = {tuple(each[name] for name in KEY): dict(each) for each in (*known, row)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, sorted(mine.values(), key=lambda each: [str(each[name]) for name in KEY]))
+    write(path, sorted(mine.values(), key=place_of))
