@@ -82,11 +82,24 @@ ETA: Mapping[str, Mapping[str, float]] = {
     "Fashion-MNIST": {
         "CyCp-FedAvg": 1.0,
         "A-FedAvg": 1.0,
-        "A-SCAFFOLD": 0.1,  # with 0.3 the model is soon not finite where dir = 0.1
+        "A-SCAFFOLD": 0.3,
         "RS-Minimax": 0.1,
         "RS-Pairwise": 0.1,
         "CyCp-Minimax": 0.1,
         "CyCp-Pairwise": 0.1,
+    },
+    "Fashion-MNIST M=1": {"CyCp-Pairwise": 0.03},
+    "Fashion-MNIST M=2": {"CyCp-Minimax": 0.03},
+    "Fashion-MNIST K=1": {"CyCp-Minimax": 0.03, "CyCp-Pairwise": 0.01},
+    "Fashion-MNIST K=5": {"CyCp-Minimax": 0.01, "CyCp-Pairwise": 0.03},
+    "Fashion-MNIST K=10": {"CyCp-Minimax": 0.01, "CyCp-Pairwise": 0.01},
+    "Fashion-MNIST K=20": {"CyCp-Minimax": 0.01, "CyCp-Pairwise": 0.01},
+    "Fashion-MNIST 50 clients dir=0.1": {
+        "CyCp-FedAvg": 0.3,
+        "A-SCAFFOLD": 0.03,
+        "RS-Minimax": 0.03,
+        "CyCp-Minimax": 0.03,
+        "CyCp-Pairwise": 0.03,
     },
     "Medicare-like": {
         "CyCp-FedAvg": 1.0,
