@@ -97,7 +97,6 @@ def test_an_interrupted_search_goes_on(search, tmp_path, rounds):
     assert plain(again) == plain(content)  # nothing is left to train
 
 
-@pytest.mark.slow
 def test_a_search_without_memory_ends_and_goes_on(search, tmp_path):
     _, settings, content = search
     with pytest.raises(OutOfMemory, match=r"does not suffice: fewer runs at the same time \(--jobs\)"):
@@ -105,6 +104,7 @@ def test_a_search_without_memory_ends_and_goes_on(search, tmp_path):
     assert plain(tune(METHOD, settings, GRID, [0, 1], tmp_path, resume=True)) == plain(content)
 
 
+@pytest.mark.slow
 def test_several_at_once_are_the_same(search, tmp_path):
     _, settings, content = search
     assert plain(tune(METHOD, settings, GRID, [0, 1], tmp_path, jobs=2)) == plain(content)
