@@ -188,6 +188,7 @@ def test_seeds_are_added_to_published_ones(paper, tmp_path):
     rows = run([1, 2], "second", add=True)
     assert not (tmp_path / "second/099/table-1/FedAvg_digits_p=1/seed-1/result.json").exists()  # not run anew
     assert [row["seeds"] for row in rows] == [[0, 1, 2]] * 2
+    assert [row["devices"] for row in rows] == [["cpu"] * 3] * 2
     for row, before in zip(rows, both, strict=True):
         assert row["ours_by_seed"][:2] == before["ours_by_seed"]
         assert row["more"]["best_round"][:2] == before["more"]["best_round"]
@@ -240,6 +241,7 @@ def test_other_settings_of_a_finished_cell_are_named(paper, tmp_path):
     kept.write_text(json.dumps(elsewhere))
     (row,) = reproduce(paper, "table-1", ["fedavg/digits/*"], [0], tmp_path / "runs", tmp_path)
     assert row["command"].endswith("--device cuda")  # the number is of that device
+    assert row["devices"] == ["cuda"]
     cells = (replace(paper.cells[0], settings=TINY | {"schedule.eta": 0.5}),)
     with pytest.raises(InputError, match=r"has other settings \(schedule.eta\); choose another --out"):
         reproduce(replace(paper, cells=cells), "table-1", [], [0], tmp_path / "runs", tmp_path)

@@ -125,24 +125,27 @@ def _known(config: Config, folder: Path) -> Known | None:
 
 def _take(cell: Cell, published: Path, home: Path, root: str | None) -> None:
     """Lay the seeds that stand in results.json with the same settings into the folder of the runs."""
-    named = {name: getattr(cell, name) for name in KEY}
-    row, along = (_row_of(published / file, named) for file in (RESULTS, CURVES))
+    row, along = (_row_of(published / file, _named(cell)) for file in (RESULTS, CURVES))
     if row is None or row["settings"] != json.loads(json.dumps(_settings(cell))):
         return
+    curves = dict(zip(along["seeds"], along["curves"], strict=True)) if along else {}
     for i, seed in enumerate(row["seeds"]):
         if not (done := home / f"seed-{seed}" / DONE).exists():
             numbers = {name: row[name] for name in ("rounds", "bytes_up", "bytes_down", "seconds")}
             more = {name: values[i] for name, values in row["more"].items()}
-            curve = along["curves"][along["seeds"].index(seed)] if along else {}
-            measured = Measured(row["ours_by_seed"][i], **numbers, more=more, curve=curve)
+            measured = Measured(row["ours_by_seed"][i], **numbers, more=more, curve=curves.get(seed, {}))
             done.parent.mkdir(parents=True, exist_ok=True)
-            config = cell.config(seed, row["device"], root)
+            config = cell.config(seed, row["devices"][i], root)
             write_json(done, {"config": config.as_dict(), "measured": measured._asdict()})
 
 
 def _row_of(path: Path, named: Mapping[str, str]) -> dict[str, Any] | None:
     rows = read_json(path) if path.exists() else []
     return next((row for row in rows if {name: row[name] for name in KEY} == named), None)
+
+
+def _named(cell: Cell) -> dict[str, str]:
+    return {name: getattr(cell, name) for name in KEY}
 
 
 def _settings(cell: Cell) -> dict[str, Any]:
@@ -161,12 +164,12 @@ def _ever(job: Job) -> list[Known]:
 
 def _written(paper: Paper, cell: Cell, known: Sequence[Known], results: Path) -> dict[str, Any]:
     """A cell's row."""
-    named = {name: getattr(cell, name) for name in KEY}
-    row = named | _row(paper, cell, known)
+    row = _named(cell) | _row(paper, cell, known)
     merge(results / paper.name / RESULTS, row)
     curves = [dict(each.measured.curve) for each in known]
     if any(curves):
-        merge(results / paper.name / CURVES, named | {"seeds": row["seeds"], "curves": curves}, write_rows)
+        along = _named(cell) | {"seeds": row["seeds"], "curves": curves}
+        merge(results / paper.name / CURVES, along, write_rows)
     return row
 
 
@@ -194,7 +197,7 @@ def _row(paper: Paper, cell: Cell, known: Sequence[Known]) -> dict[str, Any]:
         "bytes_down": round(mean("bytes_down")),
         "seconds": round(mean("seconds"), 1),
         "more": {name: [measured.more[name] for measured in found] for name in found[0].more},
-        "device": known[0].device,
+        "devices": [each.device for each in known],
         "command": f"{command} --seeds {seeds[-1] - seeds[0] + 1} --device {known[0].device}",
         "settings": _settings(cell),
         "note": cell.note,
