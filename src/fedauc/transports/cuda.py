@@ -42,6 +42,8 @@ MOST = 8
 """Shapes that are captured; cohorts of ever new sizes would cost more than they gain."""
 NEAR = 2.0
 """Layouts that take at most so many times the best one's time are also measured compiled."""
+ROOM = 64
+"""Steps that there is room for in a round, at least: rounds of other lengths have the same compiled step."""
 STREAMS = 16
 """At most so many at once; more clients take turns."""
 WARM_UP = 3
@@ -169,7 +171,7 @@ class Graph:
         eta: Tensor,
         steps: int,
     ) -> None:
-        self.clients, self.structure, self.capacity = draws.clients, structure, steps
+        self.clients, self.structure, self.capacity = draws.clients, structure, max(steps, ROOM)
         self.augment = draws.data.augment
         self.together, self.channels_last = layout == "vmap", layout == "streams-channels-last"
         fn = (
@@ -177,7 +179,9 @@ class Graph:
         )
         self.step = Step(fn, structure)
         self.now = torch.zeros(1, dtype=torch.int64, device=eta.device)
-        self.index, self.row = torch.empty_like(draws.index), torch.empty_like(draws.row)
+        self.index, self.row = (
+            each.new_zeros(self.capacity, *each.shape[1:]) for each in (draws.index, draws.row)
+        )
         self.weight, self.eta = torch.empty_like(draws.weight), torch.empty_like(eta)
         self.states = [[self._place(value) for value in own] for own in self._seats(values)]
         by_client = [self.index.transpose(0, 1), self.row.transpose(0, 1), self.weight]
