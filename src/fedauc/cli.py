@@ -168,10 +168,13 @@ def tune(
     method: Annotated[str, typer.Option(help="A method (`fedauc methods`).")] = "cycp-pairwise",
     grid: Annotated[
         list[str] | None,
-        typer.Option(help="Values to try, key=value,value,… (repeat) [step sizes].", show_default=False),
+        typer.Option(
+            help="Values to try, key=value,value,… (repeat); otherwise step sizes.", show_default=False
+        ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(help="Draw so many combinations of the grid [all].", show_default=False)
+        int | None,
+        typer.Option(help="Draw so many combinations of the grid instead of all.", show_default=False),
     ] = None,
     factor: Annotated[int, typer.Option(help="One of so many trials goes on; 1: all to the end.")] = 3,
     model: ModelName = None,
@@ -228,7 +231,8 @@ def reproduce(
     paper: Annotated[str | None, typer.Argument(help="A paper's number.")] = None,
     table: Annotated[str | None, typer.Argument(help="A table or figure of it.")] = None,
     cells: Annotated[
-        str | None, typer.Option(help="Cells like these, with *, separated by commas [all].")
+        list[str] | None,
+        typer.Option(help="Cells like these, with *; several with commas or several times; otherwise all."),
     ] = None,
     seed: Seed = 0,
     seeds: Annotated[int, typer.Option(help="How many seeds, from --seed on.")] = 3,
@@ -263,7 +267,7 @@ def reproduce(
     for name, value, least in (("seed", seed, 0), ("seeds", seeds, 1), ("jobs", jobs, 1)):
         if value < least:
             raise InputError(f"--{name} must be at least {least}.")
-    patterns = [each.strip() for each in (cells or "").split(",") if each.strip()]
+    patterns = [each.strip() for each in ",".join(cells or []).split(",") if each.strip()]
     rows = run(
         chosen,
         table,
@@ -307,7 +311,7 @@ def predict(
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs or of a comparison.")],
     out: Annotated[
-        Path | None, typer.Option(help="HTML file to write [report.html in the first folder].")
+        Path | None, typer.Option(help="HTML file to write; otherwise report.html in the first folder.")
     ] = None,
 ) -> None:
     """Make the HTML report of finished runs."""

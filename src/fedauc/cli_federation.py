@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 federation = typer.Typer(no_args_is_help=True, help="Run a federation of organisations (the coordinator).")
 site = typer.Typer(no_args_is_help=True, help="Take part in a federation (a hospital, a bank).")
 
-Where = Annotated[Path, typer.Argument(help="The federation's folder [this one].", show_default=False)]
+Where = Annotated[Path, typer.Argument(help="The federation's folder, or this one.", show_default=False)]
 Kit = Annotated[Path, typer.Argument(help="The kit that the coordinator has sent: NAME.zip, or its folder.")]
 SiteData = Annotated[
     list[Path], typer.Option("--data", help="This site's table, CSV or Parquet. It stays here.")
@@ -102,7 +102,7 @@ def init(
 def kit(
     name: Annotated[str, typer.Argument(help="The site.")],
     folder: Where = Path(),
-    out: Annotated[Path | None, typer.Option(help="File to write [NAME.zip].")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write; otherwise NAME.zip.")] = None,
 ) -> None:
     """Pack a site's kit into one file. It holds the site's private key: send it to that site alone."""
     path = _folder(folder).pack(name, out or Path(f"{name}.zip"))

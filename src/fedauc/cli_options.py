@@ -33,18 +33,18 @@ SplitBy = Annotated[
     str | None, typer.Option(help="Split by this column's order (time): oldest train, newest test.")
 ]
 Root = Annotated[
-    str | None, typer.Option("--data-root", help="Folder of published data files [FEDAUC_DATA].")
+    str | None, typer.Option("--data-root", help="Folder of published data files; otherwise FEDAUC_DATA.")
 ]
 ModelName = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="linear, mlp, cnn, resnet20, resnet18, densenet121 or densenet161 [linear; cnn for images].",
+        help="linear, mlp, cnn, resnet20, resnet18, densenet121, densenet161; otherwise linear, or cnn.",
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of splits, partitions, start values and draws.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-Out = Annotated[Path | None, typer.Option(help="Folder to write [runs/…].")]
+Out = Annotated[Path | None, typer.Option(help="Folder to write; otherwise one in runs.")]
 Set = Annotated[
     list[str] | None,
     typer.Option(
