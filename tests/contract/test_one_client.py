@@ -113,13 +113,14 @@ class Momentum:
 
 
 class Compositional(Momentum):
-    """The gradient of AUC at h ~ w - rho * grad CE(w), carried back through that step."""
+    """The gradient of AUC at h ~ w - rho * grad CE(w), of other rows, carried back through that step."""
 
     def slope(self, z, x, y):
         rule, apply = self.rule, self.rule.apply
         w = {n: v for n, v in leaves_of(z).items() if not n.startswith("auc.")}
-        positive, negative = (y == 1), (y == 0)
-        each = F.binary_cross_entropy_with_logits(apply(w, x), y, reduction="none")
+        x_inner, y_inner, x, y = x[0::2], y[0::2], x[1::2], y[1::2]
+        positive, negative = (y_inner == 1), (y_inner == 0)
+        each = F.binary_cross_entropy_with_logits(apply(w, x_inner), y_inner, reduction="none")
         entropy = gradients((each[positive].mean() + each[negative].mean()) / 2, w)
         g = {n: v - rule.rho * entropy[n] for n, v in w.items()} | {n: z[n] for n in ("auc.a", "auc.b")}
         share = 1.0 if self.h is None else rule.h_rate
@@ -253,6 +254,7 @@ def test_equal_clients_are_one_client(preset, client_weight, balance):
         "uplink": "none",
         "train.client_weight": client_weight,
         "train.balance": balance,
+        "rule.xi": "shared",
     }
     pool = {"rule.passive": PASSIVE_POOL * copies}  # the whole pool again, each score `copies` times
     one, all_of_them = built(preset, common, data), built(preset, common | pool, many)

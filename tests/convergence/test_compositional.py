@@ -15,7 +15,8 @@ from scipy.optimize import root
 
 from .problems import Array, Compositional, Rows, contraction, distance, federation, iterates, slope
 
-SETTINGS = {"rule.beta_x": 0.5, "rule.beta_y": 0.5, "rule.h_rate": 0.5}
+SETTINGS = {"rule.beta_x": 0.5, "rule.beta_y": 0.5, "rule.h_rate": 0.5, "rule.xi": "shared"}
+"""Batches are all rows of a client."""
 
 
 def settles(problem: Compositional, alpha: float) -> Array:

@@ -60,7 +60,7 @@ def test_composition_with_nothing_is_momentum(data, participation, scale, hessia
     plain = run(data, LocalSGDAM(MODEL.torch, objective, **rule), participation, 6)
     composed = run(
         data,
-        LocalSCGDAM(MODEL.torch, objective, rho=0.0, h_rate=1.0, hessian=hessian, **rule),
+        LocalSCGDAM(MODEL.torch, objective, rho=0.0, h_rate=1.0, hessian=hessian, xi="shared", **rule),
         participation,
         6,
     )

@@ -54,8 +54,10 @@ STATED = {
         "figure-3": (10, "CE-*/EMNIST/*", {"participation.kappa": 1000.0, "model.hidden": [300, 100]}),
     },
     "004": {
-        "table-1": (90, "*/STL10/*", {"model": "resnet20", "train.batch": 8, "data.clients": 4}),
-        "figure-2": (30, "*/CIFAR10/*", {"schedule.steps": 8, "model": "resnet20", "train.batch": 32}),
+        "table-1": (90, "CoDA/STL10/*", {"model": "resnet20", "train.batch": 8, "data.clients": 4}),
+        "figure-1": (30, "LocalSCGDAM/STL10/*", {"schedule.steps": 4, "train.batch": 8 + 8}),  # ξ and ζ
+        "figure-2": (30, "LocalSGDM*/CIFAR10/*", {"schedule.steps": 8, "train.batch": 32}),
+        "figure-3": (30, "*/CIFAR10/*", {"schedule.steps": 16, "model": "resnet20", "data.clients": 4}),
     },
 }
 
@@ -320,3 +322,6 @@ def test_the_command_lists_what_there_is(tmp_path):
         said("005")
     with pytest.raises(InputError, match="has no 'table-7'"):
         said("000", "table-7")
+    for unlike in (["--cells", "A/*,B/*"], ["--cells", "B/*", "--cells", "A-FedAvg/*"]):  # every one counts
+        with pytest.raises(InputError, match=r"No cell of table-1 is like [AB]/"):
+            said("000", "table-1", *unlike)

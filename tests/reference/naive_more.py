@@ -165,9 +165,13 @@ class Plain:
     def __init__(self, field, decay=0.0):
         self.field, self.decay = field, decay
 
-    def gradients(self, x, y, h, xs, ys, weights):
+    def samples(self, rows):
+        """ξ, which nothing depends on, and ζ."""
+        return rows, rows
+
+    def gradients(self, x, y, h, xi, zeta):
         z = x | y
-        field = self.field(z, xs, ys, weights)
+        field = self.field(z, *zeta)
         for name, value in own(z).items():
             field[name] = field[name] + self.decay * value
         g_x, g_y = parts(field)
@@ -178,26 +182,29 @@ class Plain:
 
 
 class Composed(Plain):
-    """∇g(x)ᵀ∇_h f(h, y) and g(x) = x - ρ ∇L_CE(w): eq. (2)-(4), (11), (12) of LocalSCGDAM."""
+    """∇g(x; ξ)ᵀ∇_h f(h, y; ζ) and g(x; ξ) = x - ρ ∇L_CE(w; ξ): eq. (2)-(4), (11), (12) of LocalSCGDAM."""
 
-    def __init__(self, model, field, rho, first_order=False):
+    def __init__(self, model, field, rho, first_order=False, shared=False):
         super().__init__(field)
-        self.model, self.rho, self.first_order = model, rho, first_order
+        self.model, self.rho, self.first_order, self.shared = model, rho, first_order, shared
+
+    def samples(self, rows):
+        return (rows, rows) if self.shared else (rows[0::2], rows[1::2])
 
     def inner(self, x, xs, ys, weights):
         slope = naive.cross_entropy_field(self.model, own(x), xs, ys, weights)
         return {n: value - self.rho * slope[n] if n in slope else value for n, value in x.items()}
 
-    def gradients(self, x, y, h, xs, ys, weights):
-        g_h, g_y = super().gradients(h, y, h, xs, ys, weights[0])
+    def gradients(self, x, y, h, xi, zeta):
+        g_h, g_y = super().gradients(h, y, h, xi, zeta)
         if not self.first_order:
-            bent = cross_entropy_curvature(self.model, own(x), xs, ys, weights[1], own(g_h))
+            bent = cross_entropy_curvature(self.model, own(x), *xi, own(g_h))
             g_h = {n: value - self.rho * bent[n] if n in bent else value for n, value in g_h.items()}
         return g_h, g_y
 
 
 def momentum(fed, z, method, weights_of, upload_weight, settings, rounds, bounded=dict):
-    """Algorithm 1 of LocalSCGDAM. `weights_of(client, ys)` are the weights of f and those of L_CE; the
+    """Algorithm 1 of LocalSCGDAM. `weights_of(client, ys)` are the weights of f and those of L_CE. The
     server adds Σ weight · (received - sent), which is the printed mean where the weights are 1/K; the last of
     what it yields is h - x. `bounded` brings y into its bounds."""
     data_x, data_y, eta, steps = fed.data.x.numpy(), fed.data.y.numpy(), settings["eta"], settings["steps"]
@@ -210,18 +217,19 @@ def momentum(fed, z, method, weights_of, upload_weight, settings, rounds, bounde
         for client, rows in rows_of(fed, clients, round, steps).items():
             x_k, y_k, h_k, u_k, v_k = x, y, h, u, v
             for t in range(steps):
-                xs, ys = data_x[rows[t]], data_y[rows[t]]
-                outer, entropy = weights_of(client, ys)
+                xi, zeta = (
+                    (data_x[each], data_y[each], weights_of(client, data_y[each])[which])
+                    for each, which in zip(method.samples(rows[t]), (1, 0), strict=True)
+                )
                 if begun or t > 0:
                     x_k = plus(x_k, u_k, -settings["gamma_x"] * eta)  # line 2
                     y_k = bounded(plus(y_k, v_k, settings["gamma_y"] * eta))
                     share_h, share_x, share_y = settings["h_rate"], settings["beta_x"], settings["beta_y"]
                 else:  # the lines before the loop: h₀, u₀, v₀
                     share_h = share_x = share_y = 1.0
-                g = method.inner(x_k, xs, ys, entropy)
+                g = method.inner(x_k, *xi)
                 h_k = {n: (1 - share_h) * h_k[n] + share_h * g[n] for n in g}  # line 3
-                both = (outer, entropy) if composed else outer
-                g_x, g_y = method.gradients(x_k, y_k, h_k, xs, ys, both)
+                g_x, g_y = method.gradients(x_k, y_k, h_k, xi, zeta)
                 u_k = {n: (1 - share_x) * u_k[n] + share_x * g_x[n] for n in u_k}  # line 4
                 v_k = {n: (1 - share_y) * v_k[n] + share_y * g_y[n] for n in v_k}
             received.append((upload_weight(client), (x_k, y_k, h_k, u_k, v_k)))

@@ -10,9 +10,12 @@ import torch
 
 from fedauc.core.loop import Federation
 from fedauc.core.method import Batch
+from fedauc.errors import InputError
 from fedauc.methods import LocalSCGDAM
+from fedauc.methods.compositional import halves
 from fedauc.methods.momentum import State
 from fedauc.objectives import MinimaxAUC
+from fedauc.objectives.base import field
 from fedauc.participation import Cyclic, Full
 from fedauc.schedules import Stagewise
 
@@ -26,9 +29,9 @@ PARTICIPATIONS = {"full": (Full(), 4), "cyclic": (Cyclic(3), 6)}
 MODELS = {"linear": naive.Linear(), "hidden": naive.Hidden()}
 
 
-def federation(data, objective, model, participation, hessian, **settings):
+def federation(data, objective, model, participation, hessian, xi="own", **settings):
     return Federation(
-        LocalSCGDAM(model.torch, objective, rho=RHO, hessian=hessian, **RULE),
+        LocalSCGDAM(model.torch, objective, rho=RHO, hessian=hessian, xi=xi, **RULE),
         data,
         participation,
         Stagewise(eta=ETA, steps=STEPS, cycles=20),
@@ -48,13 +51,15 @@ def compare(fed, start, expected, rounds):
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("hessian", ["exact", "first-order"])
+@pytest.mark.parametrize("xi", ["own", "shared"])
 @pytest.mark.parametrize("participation", PARTICIPATIONS)
-def test_classes(data, name, hessian, participation):
+def test_classes(data, name, hessian, xi, participation):
     """Stratified batches: f has the weights c±, L_CE half of them."""
     model = MODELS[name]
     client_weight, balance = ("sqrt", "aggregate") if name == "hidden" else ("examples", "local")
     start, (who, rounds) = model.start(2), PARTICIPATIONS[participation]
-    fed = federation(data, MinimaxAUC(), model, who, hessian, client_weight=client_weight, balance=balance)
+    settings = {"client_weight": client_weight, "balance": balance}
+    fed = federation(data, MinimaxAUC(), model, who, hessian, xi, **settings)
     omega, local = naive.class_weights(data.counts.tolist(), client_weight, balance)
 
     def weights_of(client, ys):
@@ -64,7 +69,9 @@ def test_classes(data, name, hessian, participation):
     expected = naive_more.momentum(
         fed,
         start | AUC_START,
-        naive_more.Composed(model, partial(naive.minimax_field, model), RHO, hessian == "first-order"),
+        naive_more.Composed(
+            model, partial(naive.minimax_field, model), RHO, hessian == "first-order", xi == "shared"
+        ),
         weights_of,
         lambda client: omega[client] * naive_more.correction(fed, client),
         SETTINGS,
@@ -90,7 +97,10 @@ def test_printed(data, name, hessian, participation):
         naive_more.Composed(
             model, partial(naive.minimax_field, model, curvature=p * (1 - p)), RHO, hessian == "first-order"
         ),
-        lambda client, ys: ([((1 - p) if label else p) / BATCH for label in ys], [1 / BATCH] * BATCH),
+        lambda client, ys: (
+            [((1 - p) if label else p) / len(ys) for label in ys],
+            [1 / len(ys)] * len(ys),
+        ),
         lambda client: omega[client] * naive_more.correction(fed, client),
         SETTINGS,
         rounds,
@@ -106,6 +116,52 @@ def test_variants_differ(data):
         for hessian in ("exact", "first-order")
     ]
     assert max((ends[0].server.z[n] - ends[1].server.z[n]).abs().max() for n in ends[0].server.z) > 1e-2
+
+
+@pytest.mark.parametrize("draw", ["stratified", "natural"])
+@pytest.mark.parametrize("count", [4, 5, 6, 9, 32])
+@pytest.mark.parametrize("classes", [(0, 1), (1,), (0,)])
+def test_halves_weigh_what_the_batch_weighs(draw, count, classes):
+    """ξ and ζ share no row and have all of them; a client may lack a class."""
+    y = torch.tensor([classes[-1]] * (count // 2) + [classes[0]] * (count - count // 2), dtype=torch.float64)
+    weight = torch.where(y == 1, 0.7 / (y == 1).sum(), 1.9 / (y == 0).sum())
+    if draw == "natural":
+        weight = torch.full_like(y, 1 / count)
+    row = torch.arange(count)
+    xi, zeta = halves(Batch(torch.randn(count, 2), y, weight, row), draw)
+    assert sorted([*xi.row.tolist(), *zeta.row.tolist()]) == row.tolist()
+    for part in (xi, zeta):
+        assert torch.equal(part.y, y[part.row])
+        assert part.weight.sum() == pytest.approx(weight.sum().item())
+        if draw == "stratified":
+            assert part.weight[part.y == 1].sum() == pytest.approx(weight[y == 1].sum().item())
+        else:
+            assert torch.all(part.weight == part.weight[0])
+
+
+def test_a_batch_without_two_halves_is_refused():
+    with pytest.raises(InputError, match=r"train\.batch=3 is too small.*take 4"):
+        halves(
+            Batch(torch.zeros(3, 2), torch.tensor([1.0, 0, 0]), torch.ones(3), torch.arange(3)), "stratified"
+        )
+
+
+def test_the_inner_step_is_not_judged_by_its_own_rows():
+    """Labels that nothing can be learnt of: a step on the rows it is judged by looks as if it had learnt."""
+    generator, losses = np.random.default_rng(5), {}
+    model = naive.Linear()
+    z = {n: torch.tensor(value) * 0 for n, value in (model.start(64) | AUC_START).items()}
+    rows = torch.tensor(generator.normal(size=(400, 16, 64)))
+    y = torch.tensor([1.0] * 8 + [0.0] * 8, dtype=torch.float64)
+    weight, row = torch.full_like(y, 1 / 8), torch.arange(16)
+    for xi in ("own", "shared"):
+        method = LocalSCGDAM(model.torch, MinimaxAUC(), rho=0.2, h_rate=1.0, xi=xi)
+        start = State(z, {}, method.offset_init(z), torch.ones((), dtype=torch.float64))
+        each = [method.estimate(z, start, Batch(x, y, weight, row))[0].loss for x in rows]
+        losses[xi] = torch.stack(each).mean().item()
+    at_zero = field(model.torch, MinimaxAUC(), z, Batch(rows[0], y, weight, row)).loss.item()
+    assert losses["shared"] < at_zero - 0.3
+    assert at_zero <= losses["own"] < at_zero + 0.02
 
 
 def examples(model, count=6):
@@ -134,7 +190,7 @@ def test_one_estimate_is_the_derivative_of_the_composed_loss(name):
     """α = 1: u is the total derivative of f(x - ρ∇L_CE(x), y) in x, by finite differences of the value."""
     model = MODELS[name]
     w, _, xs, ys, weights = examples(model)
-    method = LocalSCGDAM(model.torch, MinimaxAUC(), rho=RHO, h_rate=1.0)
+    method = LocalSCGDAM(model.torch, MinimaxAUC(), rho=RHO, h_rate=1.0, xi="shared")
     x = w | {"auc.a": np.array(0.3), "auc.b": np.array(-0.2)}
     y = {"auc.alpha": np.array(-0.4)}
 

@@ -15,10 +15,13 @@ Zhang et al., "Federated compositional deep AUC maximization", NeurIPS 2023 (eq.
 
 Where this departs from the paper, and why: h - x is kept and averaged instead of h, so that h stays where x
 is whatever moves x (a stage's average, amplification) and whatever weights a round has; the product αη is the
-setting (see `momentum`); one batch serves as ξ and ζ, as in the authors' single-machine predecessor.
-`hessian="first-order"` takes ∇g = I, which saves the second derivative and is another algorithm. As printed,
-the mean of products ∇g_kᵀ∇f_k is not the product of means that eq. (4) has, so with different clients the
-method settles O(ρ) away from its optimum, whatever the step size (docs/convergence.md).
+setting (see `momentum`); ξ and ζ are the halves of a batch. They must be different rows: where one batch
+serves as both (`xi="shared"`), x learns to fit any batch by an inner step on that batch, with ever larger
+gradients, and a deep network learns nothing else (papers/004). `hessian="first-order"` takes ∇g = I, which
+saves the second derivative and is another algorithm. A network's running statistics are those at x, which is
+the model in the end, and not those at h. As printed, the mean of products ∇g_kᵀ∇f_k is not the product of
+means that eq. (4) has, so with different clients the method settles O(ρ) away from its optimum, whatever the
+step size (docs/convergence.md).
 """
 
 from __future__ import annotations
@@ -31,12 +34,15 @@ import torch
 from torch import Tensor
 
 from fedauc.core import tree
-from fedauc.core.method import Batch
+from fedauc.core.method import Batch, Draw
 from fedauc.core.tree import Tree
 from fedauc.errors import InputError
 from fedauc.methods.momentum import LocalSGDAM, State, mixed
 from fedauc.objectives.base import Slope, field, outputs
 from fedauc.objectives.cross_entropy import CrossEntropy
+
+LEAST = 4
+"""Rows of a batch, so that both halves have both classes."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,9 @@ class LocalSCGDAM(LocalSGDAM):
     """α·η of the paper: the share of the newest value in the estimate h of the inner function."""
     hessian: Literal["exact", "first-order"] = "exact"
     """The inner function's derivative: I - ρ∇²L_CE, or I."""
+    xi: Literal["own", "shared"] = "own"
+    """ξ, the rows of the inner step: half of the batch, AUC having the other; or all of it, shared with AUC,
+    for batches that are all rows of a client."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,7 +80,9 @@ class LocalSCGDAM(LocalSGDAM):
     def estimate(self, z: Tree, l: State, batch: Batch) -> tuple[Slope, Tree]:
         """∇gᵀ∇f(h, y) and the new h - x."""
         w = {n: v for n, v in tree.learned(z).items() if not n.startswith(tree.OWN)}
-        entropy, backward, *_ = torch.func.vjp(partial(self._cross_entropy_gradient, z, batch), w)
+        xi, zeta = (batch, batch) if self.xi == "shared" else halves(batch, self.draw)
+        inner = partial(self._cross_entropy_gradient, z, xi)
+        entropy, backward, *statistics = torch.func.vjp(inner, w, has_aux=True)
         share = mixed(self.h_rate, l.started)
         h = {}
         for n, behind in l.h.items():
@@ -79,18 +90,40 @@ class LocalSCGDAM(LocalSGDAM):
             g = z[n] - self.rho * entropy[n] if n in entropy else z[n]
             h[n] = old + share * (g - old)
         offset = {n: value - z[n] for n, value in h.items()}
-        slope = field(self.apply, self.objective, z | h, batch)
+        slope = field(self.apply, self.objective, z | h, zeta)._replace(statistics=statistics[0])
         if self.hessian == "first-order" or not self.rho:
             return slope, offset
         (curvature,) = backward({n: slope.gradient[n] for n in entropy})  # ∇²L_CE is symmetric
         return slope._replace(gradient=tree.add(slope.gradient, curvature, -self.rho)), offset
 
-    def _cross_entropy_gradient(self, z: Tree, batch: Batch, w: Tree) -> Tree:
-        """∇_w L_CE. Weights of a stratified batch sum to c⁺ + c⁻, which is 2 where both count the same."""
-        weight = batch.weight / 2 if self.draw == "stratified" else batch.weight
+    def _cross_entropy_gradient(self, z: Tree, xi: Batch, w: Tree) -> tuple[Tree, Tree]:
+        """∇_w L_CE, and the running statistics. Weights of a stratified batch sum to c⁺ + c⁻, which is 2
+        where both count the same."""
+        weight = xi.weight / 2 if self.draw == "stratified" else xi.weight
 
-        def loss(w: Tree) -> Tensor:
-            logit, _ = outputs(self.apply, z | w, batch.x)
-            return CrossEntropy().loss(w, logit, batch.y, weight)
+        def loss(w: Tree) -> tuple[Tensor, Tree]:
+            logit, statistics = outputs(self.apply, z | w, xi.x)
+            return CrossEntropy().loss(w, logit, xi.y, weight), statistics
 
-        return torch.func.grad(loss)(w)
+        return torch.func.grad(loss, has_aux=True)(w)
+
+
+def halves(batch: Batch, draw: Draw) -> tuple[Batch, Batch]:
+    """Every other row each, of batches that have their positives first or rows as they come. What the weights
+    sum to stays: in each class, or in all."""
+    if len(batch.y) < LEAST:
+        raise InputError(
+            f"train.batch={len(batch.y)} is too small: local-scgdam has half of a batch for its inner step"
+            f" and half for AUC, with both classes in each; take {LEAST} at least."
+        )
+    groups = (batch.y == 1, batch.y == 0) if draw == "stratified" else (torch.ones_like(batch.y) == 1,)
+    parts = []
+    for first in (0, 1):
+        part = Batch(*(each[first::2] for each in batch))
+        weight = torch.zeros_like(part.weight)
+        for group in groups:
+            own = part.weight * group[first::2]
+            whole = (batch.weight * group).sum()
+            weight = weight + own * (whole / own.sum().clamp(min=torch.finfo(own.dtype).tiny))
+        parts.append(part._replace(weight=weight))
+    return parts[0], parts[1]
