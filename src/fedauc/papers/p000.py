@@ -75,7 +75,7 @@ ETA: Mapping[str, Mapping[str, float]] = {
         "A-FedAvg": 0.1,
         "A-SCAFFOLD": 0.1,  # not tuned yet
         "RS-Minimax": 0.001,
-        "RS-Pairwise": 0.03,
+        "RS-Pairwise": 0.001,
         "CyCp-Minimax": 0.001,
         "CyCp-Pairwise": 0.001,
     },
