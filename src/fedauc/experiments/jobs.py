@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import lru_cache
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import Protocol, TypeVar
 
 import torch
@@ -55,7 +57,7 @@ def each(
         return [done[i] for i in range(len(work))]
     if ranks.here().size > 1:
         raise InputError("--jobs starts processes of its own: under torchrun leave it out.")
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _with_parent) as pool:
         begun = {pool.submit(_alone, do, job): job for job in work}
         try:
             for ended in as_completed(begun):
@@ -64,6 +66,18 @@ def each(
             pool.shutdown(wait=False, cancel_futures=True)  # (what has begun is finished, the rest is not)
             raise
         return [future.result() for future in begun]
+
+
+def _with_parent() -> None:
+    """End this process when its parent is gone: one that was killed cannot say so, and runs take hours."""
+    parent = parent_process()
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _alone(do: Do[J, R], job: J) -> R:
