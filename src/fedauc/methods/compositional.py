@@ -15,10 +15,12 @@ Zhang et al., "Federated compositional deep AUC maximization", NeurIPS 2023 (eq.
 
 Where this departs from the paper, and why: h - x is kept and averaged instead of h, so that h stays where x
 is whatever moves x (a stage's average, amplification) and whatever weights a round has; the product αη is the
-setting (see `momentum`); ξ and ζ are the halves of a batch. They must be different rows: where one batch
-serves as both (`xi="shared"`), x learns to fit any batch by an inner step on that batch, with ever larger
-gradients, and a deep network learns nothing else (papers/004). `hessian="first-order"` takes ∇g = I, which
-saves the second derivative and is another algorithm. A network's running statistics are those at x, which is
+setting (see `momentum`); the first step of the run makes h, u and v and moves nothing; ξ and ζ are the halves
+of a batch. They should be different rows: where one batch serves as both (`xi="shared"`), x learns to fit any
+batch by an inner step on that batch, with ever larger gradients, and a deep network learns nothing else
+(papers/004). A client that has fewer rows of a class than a batch has places for it repeats them, and then
+they are in both. `hessian="first-order"` takes ∇g = I, which saves the second derivative and is another
+algorithm. A network's running statistics are those at x, which is
 the model in the end, and not those at h. As printed, the mean of products ∇g_kᵀ∇f_k is not the product of
 means that eq. (4) has, so with different clients the method settles O(ρ) away from its optimum, whatever the
 step size (docs/convergence.md).
@@ -42,7 +44,7 @@ from fedauc.objectives.base import Slope, field, outputs
 from fedauc.objectives.cross_entropy import CrossEntropy
 
 LEAST = 4
-"""Rows of a batch, so that both halves have both classes."""
+"""Rows of a stratified batch, so that both halves have both classes."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +54,14 @@ class LocalSCGDAM(LocalSGDAM):
     name: ClassVar[str] = "local-scgdam"
 
     rho: float = 0.1
-    """ρ, the inner step of cross-entropy; 0 leaves AUC alone."""
+    """ρ, the inner step of cross-entropy; with 0 there is AUC alone."""
     h_rate: float = 0.9
     """α·η of the paper: the share of the newest value in the estimate h of the inner function."""
     hessian: Literal["exact", "first-order"] = "exact"
     """The inner function's derivative: I - ρ∇²L_CE, or I."""
     xi: Literal["own", "shared"] = "own"
-    """ξ, the rows of the inner step: half of the batch, AUC having the other; or all of it, shared with AUC,
-    for batches that are all rows of a client."""
+    """ξ, the rows of the inner step: its own half of the batch, AUC having the other; or shared with AUC, all
+    of it, which is right where a batch is all rows of a client."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,7 +125,7 @@ def halves(batch: Batch, draw: Draw) -> tuple[Batch, Batch]:
         weight = torch.zeros_like(part.weight)
         for group in groups:
             own = part.weight * group[first::2]
-            whole = (batch.weight * group).sum()
-            weight = weight + own * (whole / own.sum().clamp(min=torch.finfo(own.dtype).tiny))
+            part_of, whole = own.sum(), (batch.weight * group).sum()
+            weight = weight + own * torch.where(part_of > 0, whole / part_of, 0.0)
         parts.append(part._replace(weight=weight))
     return parts[0], parts[1]
