@@ -11,6 +11,7 @@ import torch
 from fedauc.core.loop import Federation
 from fedauc.core.method import Batch
 from fedauc.errors import InputError
+from fedauc.experiments.config import Config
 from fedauc.methods import LocalSCGDAM
 from fedauc.methods.compositional import halves
 from fedauc.methods.momentum import State
@@ -140,10 +141,9 @@ def test_halves_weigh_what_the_batch_weighs(draw, count, classes):
 
 
 def test_a_batch_without_two_halves_is_refused():
-    with pytest.raises(InputError, match=r"train\.batch=3 is too small.*take 4"):
-        halves(
-            Batch(torch.zeros(3, 2), torch.tensor([1.0, 0, 0]), torch.ones(3), torch.arange(3)), "stratified"
-        )
+    with pytest.raises(InputError, match=r"train\.batch=3 must be at least 4"):
+        Config.resolve("local-scgdam", {"data.source": "digits", "train.batch": 3})
+    Config.resolve("local-scgdam", {"data.source": "digits", "train.batch": 3, "rule.xi": "shared"})
 
 
 def test_the_inner_step_is_not_judged_by_its_own_rows():

@@ -187,6 +187,9 @@ class Config:
     def method_of(self, apply: Apply, objective: Any) -> Method:
         """server(correction(rule(objective)))."""
         method: Method = self.component("rule", apply=apply, objective=objective)
+        if self.train.batch < (least := method.least_batch):  # type: ignore[attr-defined]
+            name = self.sections["rule"]["name"]
+            raise InputError(f"train.batch={self.train.batch} must be at least {least} for {name}.")
         if self.train.statistics == "local":
             method = LocalStatistics(method)
         for section in ("correction", "server"):

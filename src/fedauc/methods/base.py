@@ -43,6 +43,9 @@ class Rule(Steps):
     plain_steps: ClassVar[bool] = True
     """Whether a local step is z ← z - η·(an estimate of the gradient at z)."""
 
+    least_batch: ClassVar[int] = 2
+    """Rows that a batch must have: a positive and a negative."""
+
     @property
     def ranks(self) -> bool:
         """Whether the objective compares the classes, so that rows of one class alone mean nothing."""

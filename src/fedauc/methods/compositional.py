@@ -43,9 +43,6 @@ from fedauc.methods.momentum import LocalSGDAM, State, mixed
 from fedauc.objectives.base import Slope, field, outputs
 from fedauc.objectives.cross_entropy import CrossEntropy
 
-LEAST = 4
-"""Rows of a stratified batch, so that both halves have both classes."""
-
 
 @dataclass(frozen=True)
 class LocalSCGDAM(LocalSGDAM):
@@ -74,6 +71,11 @@ class LocalSCGDAM(LocalSGDAM):
             raise InputError(f"rho={self.rho} must not be negative.")
         if not 0 < self.h_rate <= 1:
             raise InputError(f"h_rate={self.h_rate} must be above 0 and at most 1.")
+
+    @property
+    def least_batch(self) -> int:  # type: ignore[override]
+        """Both classes in both halves."""
+        return 4 if self.xi == "own" else super().least_batch
 
     def offset_init(self, z: Tree) -> Tree:
         primal = {n: v for n, v in tree.learned(z).items() if n not in self.objective.duals}
@@ -113,11 +115,6 @@ class LocalSCGDAM(LocalSGDAM):
 def halves(batch: Batch, draw: Draw) -> tuple[Batch, Batch]:
     """Every other row each, of batches that have their positives first or rows as they come. What the weights
     sum to stays: in each class, or in all."""
-    if len(batch.y) < LEAST:
-        raise InputError(
-            f"train.batch={len(batch.y)} is too small: local-scgdam has half of a batch for its inner step"
-            f" and half for AUC, with both classes in each; take {LEAST} at least."
-        )
     groups = (batch.y == 1, batch.y == 0) if draw == "stratified" else (torch.ones_like(batch.y) == 1,)
     parts = []
     for first in (0, 1):
