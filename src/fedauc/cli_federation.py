@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 federation = typer.Typer(no_args_is_help=True, help="Run a federation of organisations (the coordinator).")
 site = typer.Typer(no_args_is_help=True, help="Take part in a federation (a hospital, a bank).")
 
-Where = Annotated[Path, typer.Argument(help="The federation's folder, or this one.", show_default=False)]
+Where = Annotated[Path, typer.Argument(help="The federation's folder (this one).", show_default=False)]
 Kit = Annotated[Path, typer.Argument(help="The kit that the coordinator has sent: NAME.zip, or its folder.")]
 SiteData = Annotated[
     list[Path], typer.Option("--data", help="This site's table, CSV or Parquet. It stays here.")

@@ -39,7 +39,7 @@ ModelName = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="linear, mlp, cnn, resnet20, resnet18, densenet121, densenet161; otherwise linear, or cnn.",
+        help="linear (tables), cnn (images), or mlp, resnet20, resnet18, densenet121, densenet161.",
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of splits, partitions, start values and draws.")]

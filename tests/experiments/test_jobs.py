@@ -34,6 +34,7 @@ def main(folder: str) -> None:
     each([Work(config, Path(folder) / f"{i}.lock") for i in (0, 1)], hold, jobs=2)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="a process that is killed leaves no orphans there")
 def test_processes_end_with_the_one_that_started_them(tmp_path):
     code = f"from tests.experiments.test_jobs import main; main({str(tmp_path)!r})"

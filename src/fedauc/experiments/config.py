@@ -186,10 +186,11 @@ class Config:
 
     def method_of(self, apply: Apply, objective: Any) -> Method:
         """server(correction(rule(objective)))."""
-        method: Method = self.component("rule", apply=apply, objective=objective)
-        if self.train.batch < (least := method.least_batch):  # type: ignore[attr-defined]
-            name = self.sections["rule"]["name"]
-            raise InputError(f"train.batch={self.train.batch} must be at least {least} for {name}.")
+        rule = self.component("rule", apply=apply, objective=objective)
+        if self.train.batch < (least := 2 * rule.samples):
+            why = "a positive and a negative" + (f" in {rule.samples} samples" if rule.samples > 1 else "")
+            raise InputError(f"train.batch={self.train.batch} must be at least {least}: {why}.")
+        method: Method = rule
         if self.train.statistics == "local":
             method = LocalStatistics(method)
         for section in ("correction", "server"):

@@ -125,8 +125,6 @@ class TrainSettings:
     """CPU threads; where not said one for small models, else all."""
 
     def __post_init__(self) -> None:
-        if self.batch < 2:
-            raise InputError(f"train.batch={self.batch} must be at least 2: a positive and a negative.")
         if self.init_from is not None and self.warmup is not None:
             raise InputError("train.init_from and train.warmup both say where to start; choose one.")
         if self.head == "fresh" and self.init_from is None and self.warmup is None:

@@ -43,8 +43,10 @@ class Rule(Steps):
     plain_steps: ClassVar[bool] = True
     """Whether a local step is z ← z - η·(an estimate of the gradient at z)."""
 
-    least_batch: ClassVar[int] = 2
-    """Rows that a batch must have: a positive and a negative."""
+    @property
+    def samples(self) -> int:
+        """Into how many samples a step parts its batch; each has a positive and a negative."""
+        return 1
 
     @property
     def ranks(self) -> bool:

@@ -19,11 +19,10 @@ setting (see `momentum`); the first step of the run makes h, u and v and moves n
 of a batch. They should be different rows: where one batch serves as both (`xi="shared"`), x learns to fit any
 batch by an inner step on that batch, with ever larger gradients, and a deep network learns nothing else
 (papers/004). A client that has fewer rows of a class than a batch has places for it repeats them, and then
-they are in both. `hessian="first-order"` takes ∇g = I, which saves the second derivative and is another
-algorithm. A network's running statistics are those at x, which is
-the model in the end, and not those at h. As printed, the mean of products ∇g_kᵀ∇f_k is not the product of
-means that eq. (4) has, so with different clients the method settles O(ρ) away from its optimum, whatever the
-step size (docs/convergence.md).
+they are in both. A network's running statistics are those at x, which is the model in the end, and not those
+at h. `hessian="first-order"` takes ∇g = I, which saves the second derivative and is another algorithm. As
+printed, the mean of products ∇g_kᵀ∇f_k is not the product of means that eq. (4) has, so with different
+clients the method settles O(ρ) away from its optimum, whatever the step size (docs/convergence.md).
 """
 
 from __future__ import annotations
@@ -73,9 +72,9 @@ class LocalSCGDAM(LocalSGDAM):
             raise InputError(f"h_rate={self.h_rate} must be above 0 and at most 1.")
 
     @property
-    def least_batch(self) -> int:  # type: ignore[override]
-        """Both classes in both halves."""
-        return 4 if self.xi == "own" else super().least_batch
+    def samples(self) -> int:
+        """ξ and ζ."""
+        return 2 if self.xi == "own" else 1
 
     def offset_init(self, z: Tree) -> Tree:
         primal = {n: v for n, v in tree.learned(z).items() if n not in self.objective.duals}
@@ -84,7 +83,7 @@ class LocalSCGDAM(LocalSGDAM):
     def estimate(self, z: Tree, l: State, batch: Batch) -> tuple[Slope, Tree]:
         """∇gᵀ∇f(h, y) and the new h - x."""
         w = {n: v for n, v in tree.learned(z).items() if not n.startswith(tree.OWN)}
-        xi, zeta = (batch, batch) if self.xi == "shared" else halves(batch, self.draw)
+        xi, zeta = halves(batch, self.draw) if self.samples == 2 else (batch, batch)
         inner = partial(self._cross_entropy_gradient, z, xi)
         entropy, backward, *statistics = torch.func.vjp(inner, w, has_aux=True)
         share = mixed(self.h_rate, l.started)
@@ -122,7 +121,7 @@ def halves(batch: Batch, draw: Draw) -> tuple[Batch, Batch]:
         weight = torch.zeros_like(part.weight)
         for group in groups:
             own = part.weight * group[first::2]
-            part_of, whole = own.sum(), (batch.weight * group).sum()
-            weight = weight + own * torch.where(part_of > 0, whole / part_of, 0.0)
+            mine, whole = own.sum(), (batch.weight * group).sum()
+            weight = weight + own * torch.where(mine > 0, whole / mine, 0.0)  # (a client may lack a class)
         parts.append(part._replace(weight=weight))
     return parts[0], parts[1]

@@ -29,8 +29,9 @@ SHARES = (0.01, 0.05, 0.2)
 ALONG = {f"figure-{number}": ("table-1", f"p={period}") for number, period in enumerate(PERIODS, start=1)}
 """Figures that show cells of Table 1."""
 BATCH = 32
+"""Rows of a sample."""
 STEPS = 12_000
-"""Local steps of a run: some 50 passes over the rows of a device."""
+"""Local steps of a run: 50 to 60 passes over the rows of a device."""
 STAGES = 3
 """The step size falls from one to the next."""
 TABLE = {
@@ -139,8 +140,8 @@ def _own(dataset: str, method: str) -> dict[str, Any]:
     if method in MINIMAX and dataset != "FashionMNIST":  # sigmoids of residual networks saturate otherwise
         settings |= {"objective.start": "middle", "train.head": "zero"}
     if method == "LocalSCGDAM":
-        settings["train.batch"] = 2 * {**DATA, **ABSENT}[dataset].get("train.batch", BATCH)  # for ξ and ζ
-        settings["train.compile"] = False  # for minutes, and it is no faster for it
+        settings["train.batch"] = 2 * {**DATA, **ABSENT}[dataset].get("train.batch", BATCH)  # ξ and ζ
+        settings["train.compile"] = False  # compiling takes minutes, and it was no faster for it
     return {**settings, **TUNED.get((dataset, method), {})}
 
 
