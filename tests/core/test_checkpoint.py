@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from fedauc.core import averaging, checkpoint
 from fedauc.core.ledger import Ledger
@@ -47,6 +48,34 @@ def test_a_checkpoint_with_a_tensor_per_client_can_still_be_read(tmp_path):
     assert loaded.memory.keys() == {3, 11}
     assert loaded.memory[11]["counts/seen"].item() == 4
     assert torch.equal(loaded.memory[3]["c"], torch.ones(2))
+
+
+def test_the_library_reads_what_is_written(tmp_path):
+    """Of every type, without elements, without axes, transposed, and two names for one tensor."""
+    kinds = {str(kind): torch.arange(5).to(kind) for kind in checkpoint.DTYPES}
+    square = torch.arange(9.0).reshape(3, 3)
+    more = {"none": torch.zeros(0, 4), "single": torch.tensor(2.5), "turned": square.T, "again": square}
+    tensors = kinds | more | {"ü": torch.ones(1)}
+    checkpoint.write_tensors(tmp_path / "file", tensors, {"about": "ß"})
+    read = load_file(tmp_path / "file")
+    assert read.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert read[name].dtype == tensor.dtype
+        assert torch.equal(read[name], tensor)
+    assert checkpoint.read_tensors(tmp_path / "file")[1] == {"about": "ß"}
+
+
+def test_checkpoints_that_take_long_are_seldom(monkeypatch):
+    clock = iter([0.0, 0.5, 0.6, 10.0, 14.0, 49.9, 50.0]).__next__
+    monkeypatch.setattr(checkpoint.time, "monotonic", clock)
+    pace = checkpoint.Pace()
+    with pace.writing():  # from 0.0 to 0.5
+        pass
+    assert pace.due()
+    with pace.writing():  # from 10 to 14
+        pass
+    assert not pace.due()
+    assert pace.due()
 
 
 def test_what_many_clients_keep_is_a_few_tensors(tmp_path):

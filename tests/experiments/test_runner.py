@@ -14,6 +14,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from fedauc import metrics
+from fedauc.core import checkpoint
 from fedauc.errors import InputError
 from fedauc.experiments import records, runner
 from fedauc.experiments.config import Config
@@ -153,6 +154,31 @@ def test_killed_and_resumed_is_never_stopped_bit_for_bit(tmp_path, method):
         return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
 
     assert curve(killed) == curve(tmp_path / "undisturbed")
+
+
+def test_a_run_with_few_checkpoints_pauses_and_resumes_bit_for_bit(tmp_path, monkeypatch):
+    """As if they took so long that only the first is written, and one where the run pauses."""
+
+    class Stops(runner.Silent):
+        def round(self, record, auc, traffic):
+            if record.round == stop:
+                raise KeyboardInterrupt
+
+    path, folder = claims_csv(tmp_path), tmp_path / "run"
+    undisturbed = runner.run(config_for(path), tmp_path / "undisturbed")
+    monkeypatch.setattr(checkpoint, "QUICK", -1.0)
+    monkeypatch.setattr(checkpoint, "SHARE", 1e-9)
+    cycle, stop = undisturbed["rounds"] // 6, undisturbed["rounds"] // 2 + 1
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(config_for(path), folder, watch=Stops())
+    saved = folder / "checkpoint.safetensors"
+    assert checkpoint.read_tensors(saved)[1]["round"] == cycle
+    with pytest.raises(runner.Paused):
+        runner.run(config_for(path), folder, resume=True, until=5 * cycle)
+    assert checkpoint.read_tensors(saved)[1]["round"] == 5 * cycle
+    resumed = runner.run(config_for(path), folder, resume=True)
+    same = undisturbed.keys() - {"seconds", "started", "finished"}
+    assert {key: resumed[key] for key in same} == {key: undisturbed[key] for key in same}
 
 
 def test_a_setting_that_is_new_had_its_default_in_older_runs():

@@ -120,13 +120,13 @@ class Store(Mapping[int, Tree]):
         }
         return Store(self.width, mapped)
 
-    def stacked(self) -> list[Block]:
-        """Everything as one block for each form."""
+    def stacked(self, device: str | None = None) -> list[Block]:
+        """Everything as one block for each form; on a device that may have more room."""
         by_form: dict[Form, list[Block]] = {}
         for number in sorted(self.blocks):
             for block in self.blocks[number]:
                 by_form.setdefault(block.form, []).append(block)
-        return [_joined(blocks) for blocks in by_form.values()]
+        return [_joined(blocks, device) for blocks in by_form.values()]
 
     def _with(self, new: list[Block]) -> Store:
         """With the trees of blocks that may cover any clients."""
@@ -166,12 +166,14 @@ def _stacked(states: dict[int, Tree]) -> Block:
     return Block(clients, tree.stack(list(states.values())))
 
 
-def _joined(blocks: list[Block]) -> Block:
+def _joined(blocks: list[Block], device: str | None = None) -> Block:
     """Blocks of the same form and of different clients as one."""
     if len(blocks) == 1:
         return blocks[0]
     clients = np.concatenate([block.clients for block in blocks])
-    values = {name: torch.cat([block.values[name] for block in blocks]) for name in blocks[0].values}
+    values = {
+        name: torch.cat([block.values[name].to(device) for block in blocks]) for name in blocks[0].values
+    }
     joined = Block(clients, values)
     return joined if (clients[1:] > clients[:-1]).all() else joined.rows(np.argsort(clients))
 

@@ -169,7 +169,7 @@ def train(
         before = extra["seconds"]
     every = config.train.eval_every or fed.roster.cycle_length
     pause = fed.rounds if until is None else min(until, fed.rounds)
-    began = time.monotonic()
+    began, pace = time.monotonic(), checkpoint.Pace()
     watch.begin(f"{config.method} · seed {config.seed}", fed.rounds, state.round)
 
     def end(record: RoundRecord, state: RunState, seconds: float, score: Validated | None = None) -> None:
@@ -177,9 +177,13 @@ def train(
         log.write(record, score, ledger, seconds)
         watch.round(record, score and score.auc, ledger.total_up + ledger.total_down)
         # Clients that are elsewhere are not asked twice: every one of their rounds is kept.
-        if saved is not None and (score is not None or prepared.reach is not None):
-            log.flush()
-            _save(saved, state, selection, seconds)
+        always = prepared.reach is not None or record.round == pause < fed.rounds
+        if saved is None or not (always or score is not None):
+            return
+        log.flush()
+        if always or pace.due():
+            with pace.writing():
+                _save(saved, state, selection, seconds)
             fed.transport.committed(state.memory)
 
     def validate(record: RoundRecord, state: RunState, z: Tree, seconds: float) -> None:
