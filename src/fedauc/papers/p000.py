@@ -101,6 +101,7 @@ ETA: Mapping[str, Mapping[str, float]] = {
         "CyCp-Minimax": 0.03,
         "CyCp-Pairwise": 0.03,
     },
+    "Fashion-MNIST 200 clients dir=0.1": {"A-SCAFFOLD": 0.03},
     "Medicare-like": {
         "CyCp-FedAvg": 1.0,
         "A-FedAvg": 1.0,

@@ -102,6 +102,7 @@ ABSENT: Mapping[str, Mapping[str, Any]] = {
 }
 """Of data for which there is no loader."""
 TUNED: Mapping[tuple[str, str], Mapping[str, Any]] = {
+    ("CIFAR10", "LocalSCGDAM"): {"schedule.eta": 0.3, "rule.rho": 0.03},
     ("CIFAR10", "CoDA"): {"schedule.eta": 0.3},
     ("CIFAR10", "LocalSGDAM"): {"schedule.eta": 0.3},
     ("CIFAR10", "LocalSGDM"): {"schedule.eta": 0.1},
