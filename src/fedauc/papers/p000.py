@@ -296,6 +296,13 @@ def _longer() -> list[Cell]:
     return [_cell("longer", name, ("CIFAR-10", "1000 rounds", base)) for name in PRESETS]
 
 
+def _classes() -> list[Cell]:
+    """The paper does not say which class is positive: Table 1 with each of the ten."""
+    base = _noisy(CIFAR10, 0.5, 0.0)
+    columns = [("CIFAR-10", f"positive={label}", base | {"data.positive": str(label)}) for label in range(10)]
+    return [_cell("ten-classes", name, column) for column in columns for name in PRESETS]
+
+
 def _motor() -> list[Cell]:
     """Not in the paper: real motor insurance, a client per region."""
     settings = {
@@ -334,6 +341,7 @@ PAPER = Paper(
         *_table("table-9", REPEATED, _datasets(0.0)[:2]),
         *_figures(),
         *_longer(),
+        *_classes(),
         *_motor(),
     ),
     tuple(_pictures()),
