@@ -4,7 +4,7 @@ Ten clients, each with one class; uplinks of 10 ms for the first five and 1 ms f
 is the time of the uplinks until the worst class of the test rows is classified with an accuracy; the curves
 of the figures lie beside it (curve.json). The paper states accuracies and times of its Figure 2 alone, and
 neither step sizes nor batch: each algorithm has the step sizes that served it best on the validation rows of
-Fashion-MNIST, among those of the cells of `grid`. The cells of `small-steps` have the same, small ones for
+Fashion-MNIST, among those of the cells of `grid` with which it did not diverge later on. The cells of `small-steps` have the same, small ones for
 all. The values of λ in Figure 1 are ours.
 """
 
@@ -59,7 +59,7 @@ TUNED: dict[tuple[str, str], tuple[float, float]] = {
     ("MLP", "Minimax-Uniform"): (0.1, 0.001),
     ("MLP", "Minimax-Weighted"): (0.1, 0.001),
 }
-"""η and η_λ by model and algorithm: what validation has chosen (papers/002/README.md)."""
+"""η and η_λ by model and algorithm: chosen on validation rows (papers/002/README.md)."""
 STEPS = (0.003, 0.01, 0.03, 0.1, 0.3), (0.001, 0.01)
 """η and η_λ to choose from, on Fashion-MNIST."""
 SMALL = 0.0003, 0.001
