@@ -136,6 +136,7 @@ def test_a_part_of_the_grid_is_drawn(tmp_path):
         ({"eta": []}, "names no value"),
         ({"valid_fraction": [0.1, 0.2]}, "changes the data"),
         ({"seed": [1, 2]}, "cannot be tuned"),
+        ({"eta": [0.1], "schedule.eta": [0.3]}, "are the same setting"),
         ({"nonsense": [1]}, "no setting 'nonsense'"),
         ({"eta": range(1, 1002)}, "has 1001 combinations"),
     ],

@@ -159,6 +159,8 @@ def _trials(
             raise InputError(f"--grid {name} names no value.")
         if name in ("seed", "device"):
             raise InputError(f"--grid {name}: this cannot be tuned.")
+        if (bare := name.rpartition(".")[2]) != name and bare in grid:
+            raise InputError(f"--grid {bare} and --grid {name} are the same setting: name it once.")
     count = math.prod(len(values) for values in grid.values())
     if most is None and count > MOST:
         raise InputError(f"The grid has {count} combinations: --trials says how many of them to draw.")
