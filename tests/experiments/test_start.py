@@ -112,6 +112,15 @@ def test_features_fit_where_the_head_does_not(tmp_path):
     assert all(torch.equal(taken[name], params[name]) for name in params)
 
 
+@pytest.mark.parametrize(
+    ("model", "head", "lost"), [("linear", "fresh", True), ("linear", "kept", False), ("mlp", "fresh", False)]
+)
+def test_a_warm_up_that_leaves_nothing_behind_is_noted(tmp_path, model, head, lost):
+    more = {"model": model, "hidden": "6" if model == "mlp" else None, "head": head, "warmup_cycles": 1}
+    result = runner.run(config_for(claims_csv(tmp_path), "two-stage-codasca", **more), tmp_path / "run")
+    assert any("Nothing is left of the warm-up" in note for note in result["data"]["notes"]) == lost
+
+
 def test_two_stages_are_two_runs(tmp_path):
     """`two-stage-codasca` is fedavg, then codasca from its model with a fresh head; the ledger has both."""
     path = claims_csv(tmp_path)
