@@ -17,7 +17,7 @@ from fedauc.cli import app
 from fedauc.errors import InputError
 from fedauc.papers import PAPERS, Cell, Paper
 from fedauc.papers.cells import printed
-from fedauc.papers.names import name_of
+from fedauc.papers.names import DONE, name_of
 from fedauc.papers.pictures import Panel, Picture, draw
 from fedauc.papers.reproduce import merge, reproduce
 from fedauc.transports.memory import sufficing
@@ -174,6 +174,22 @@ def test_ours_stand_beside_theirs_and_nothing_is_run_twice(paper, tmp_path):
     assert row["seeds"] == [0, 1, 3]
     assert row["ours_by_seed"][0] == first
     assert row["command"].endswith("'FedAvg/digits/p=1' --seeds 4 --device cpu")
+
+
+def test_the_same_cell_of_another_table_is_not_run_again(paper, tmp_path):
+    first, other, _ = paper.cells
+    again = replace(first, table="figure-1", setting="", settings=TINY | {"steps": 10})  # its default
+    longer = replace(again, setting="longer", settings=TINY | {"cycles": 3})
+    paper = replace(paper, cells=(first, other, again, longer))
+
+    def run(table):
+        return reproduce(paper, table, [], [0], tmp_path / "runs", tmp_path)
+
+    theirs, _ = run("table-1")
+    mine, more = run("figure-1")
+    assert (mine["table"], mine["ours_by_seed"]) == ("figure-1", theirs["ours_by_seed"])
+    assert [path.name for path in (tmp_path / "runs/099/figure-1/FedAvg_digits/seed-0").iterdir()] == [DONE]
+    assert more["rounds"] > mine["rounds"]
 
 
 def test_a_seed_alone_is_named_in_its_command(paper, tmp_path):

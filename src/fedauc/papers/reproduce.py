@@ -71,6 +71,9 @@ def reproduce(
         if add and ranks.here().first:
             _take(cell, results / paper.name, home, root)
         mine = [Job(cell, cell.config(seed, device, root), home / f"seed-{seed}") for seed in seeds]
+        if ranks.here().first:
+            for job in mine:
+                _share(job, paper, out)
         done = [_known(job.config, job.folder) is not None for job in mine]  # (or it is of other settings)
         if not all(done) and (why := cell.absent(root)):
             say(f"{cell.key} is left out: {why}")
@@ -118,9 +121,27 @@ def _known(config: Config, folder: Path) -> Known | None:
     if not (folder / DONE).exists():
         return None
     kept = read_json(folder / DONE)
-    if keys := [key for key in config.differing(kept["config"]) if key not in ("device", "data.root")]:
+    if keys := _differing(config, kept):
         raise InputError(f"{folder} has other settings ({', '.join(keys)}); choose another --out.")
     return Known(config.seed, kept["config"]["device"], Measured(**kept["measured"]))
+
+
+def _differing(config: Config, kept: Mapping[str, Any]) -> list[str]:
+    return [key for key in config.differing(kept["config"]) if key not in ("device", "data.root")]
+
+
+def _share(job: Job, paper: Paper, out: Path) -> None:
+    """Where a cell of another table is the same one, what was measured there counts here as well."""
+    if (job.folder / DONE).exists():
+        return
+    for other in paper.cells:
+        there = out / paper.name / other.table / folder_of(other) / job.folder.name / DONE
+        if other.measure == job.cell.measure and there.exists():
+            kept = read_json(there)
+            if not _differing(job.config, kept):
+                job.folder.mkdir(parents=True, exist_ok=True)
+                write_json(job.folder / DONE, kept)
+                return
 
 
 def _take(cell: Cell, published: Path, home: Path, root: str | None) -> None:
