@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from fedauc import metrics
 from fedauc.core import checkpoint
+from fedauc.core.loop import RunState
 from fedauc.errors import InputError
 from fedauc.experiments import records, runner
 from fedauc.experiments.config import Config
@@ -179,6 +180,20 @@ def test_a_run_with_few_checkpoints_pauses_and_resumes_bit_for_bit(tmp_path, mon
     resumed = runner.run(config_for(path), folder, resume=True)
     same = undisturbed.keys() - {"seconds", "started", "finished"}
     assert {key: resumed[key] for key in same} == {key: undisturbed[key] for key in same}
+
+
+def test_rounds_that_wait_for_their_turn_hold_no_state(tmp_path, monkeypatch):
+    """A hundred of them, while a checkpoint is written, would be all that clients kept, many times over."""
+    waiting = []
+
+    def do(self, task, *, large):
+        waiting.append((large, [type(each) for each in task.args]))
+        task()
+
+    monkeypatch.setattr(runner.Beside, "do", do)
+    runner.run(config_for(claims_csv(tmp_path), "a-scaffold"), tmp_path / "run")
+    assert {large for large, _ in waiting} == {True, False}
+    assert all(large == (RunState in types) for large, types in waiting)
 
 
 def test_a_setting_that_is_new_had_its_default_in_older_runs():

@@ -172,16 +172,25 @@ def train(
     began, pace = time.monotonic(), checkpoint.Pace()
     watch.begin(f"{config.method} · seed {config.seed}", fed.rounds, state.round)
 
-    def end(record: RoundRecord, state: RunState, seconds: float, score: Validated | None = None) -> None:
-        ledger = state.ledger
+    def kept(round: int) -> bool:
+        """Clients that are elsewhere are not asked twice: every one of their rounds is kept."""
+        return prepared.reach is not None or round == pause < fed.rounds
+
+    def end(
+        record: RoundRecord,
+        ledger: Ledger,
+        seconds: float,
+        score: Validated | None = None,
+        state: RunState | None = None,
+    ) -> None:
+        """A round is over. A state that may be written is given; others must not wait here for their turn,
+        since each holds what its clients have kept."""
         log.write(record, score, ledger, seconds)
         watch.round(record, score and score.auc, ledger.total_up + ledger.total_down)
-        # Clients that are elsewhere are not asked twice: every one of their rounds is kept.
-        always = prepared.reach is not None or record.round == pause < fed.rounds
-        if saved is None or not (always or score is not None):
+        if saved is None or state is None or not here.first:
             return
         log.flush()
-        if always or pace.due():
+        if kept(record.round) or pace.due():
             with pace.writing():
                 _save(saved, state, selection, seconds)
             fed.transport.committed(state.memory)
@@ -192,7 +201,7 @@ def train(
             return
         last = record.round == fed.rounds
         selection, score = validated(evaluator, z, state.round, prepared.valid, config, selection, last)
-        end(record, state, seconds, score)
+        end(record, state.ledger, seconds, score, state)
 
     try:
         with (
@@ -208,7 +217,8 @@ def train(
                     state = state._replace(ledger=ledger)
                     beside.do(partial(validate, record, state, z, seconds), large=True)
                 else:
-                    beside.do(partial(end, record, state, seconds), large=False)
+                    wanted = state if kept(record.round) else None
+                    beside.do(partial(end, record, state.ledger, seconds, None, wanted), large=False)
     finally:
         watch.end()
     seconds = before + time.monotonic() - began
