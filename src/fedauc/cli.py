@@ -197,18 +197,21 @@ def tune(
 ) -> None:
     """Find the best settings of a method: a grid, successive halving, judged by the validation AUC."""
     from fedauc.experiments import tune as tuning
-    from fedauc.experiments.config import parse_grid
+    from fedauc.experiments.config import parse_grid, same_setting
     from fedauc.progress import watch_on
 
     for name, value in (("seeds", seeds), ("jobs", jobs), ("trials", trials)):
         if value is not None and value < 1:
             raise InputError(f"--{name} must be at least 1.")
     overrides = overrides_of(locals())
+    wanted = parse_grid(grid or [])
+    if both := [key for key in wanted if any(same_setting(key, other) for other in overrides)]:
+        raise InputError(f"--grid {both[0]}: this is set as well; leave one of them out.")
     folder = out or Path("runs") / f"tune-{method}"
     content = tuning.tune(
         method,
         overrides,
-        parse_grid(grid) if grid else tuning.default_grid(method, overrides),
+        wanted or tuning.default_grid(method, overrides),
         range(seed, seed + seeds),
         folder,
         most=trials,
@@ -217,8 +220,9 @@ def tune(
         resume=resume,
         watch=watch_on(err_console, quiet),
     )
-    print_trials(content)
     best = content["best"]
+    print_notes(best["notes"])
+    print_trials(content)
     spread = "" if best["test_auc_std"] is None else f" ± {best['test_auc_std']:.4f}"
     chosen = " ".join(f"--set {shell(name, value)}" for name, value in best["settings"].items())
     say(f"best: {chosen}")
@@ -261,6 +265,8 @@ def reproduce(
     if paper not in PAPERS:
         raise InputError(f"There is no paper {paper!r}.{nearest(paper, PAPERS)}")
     chosen = PAPERS[paper]
+    if table is None and cells:
+        raise InputError(f"--cells are those of a table: {', '.join(chosen.tables)}.")
     if table is None:
         list_cells(chosen, data_root)
         return

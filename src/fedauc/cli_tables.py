@@ -79,7 +79,8 @@ def print_trials(content: dict[str, Any]) -> None:
     for row in content["trials"]:
         auc = "–" if row["valid_auc"] is None else f"{row['valid_auc']:.4f}"
         values = [str(row["settings"][name]) for name in names]
-        table.add_row(*values, auc, f"{100 * row['share']:.0f} %", str(row["rounds"]), row["note"])
+        trained = "failed" if row["note"] else f"{100 * row['share']:.0f} %"
+        table.add_row(*values, auc, trained, "–" if row["note"] else str(row["rounds"]), row["note"])
     out_console.print(table)
 
 

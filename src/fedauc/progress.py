@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from fedauc.core.loop import RoundRecord
 from fedauc.experiments.runner import Silent, Watch
@@ -42,6 +49,21 @@ class Bar:
         self.progress.update(self.task, completed=record.round, traffic=human_bytes(traffic))
         if auc is not None:
             self.progress.update(self.task, auc=f"{auc:.4f}")
+
+    def several(self, runs: int, at_once: int) -> None:
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self.console,
+            transient=True,
+        )
+        self.task = self.progress.add_task(f"runs, {at_once} at a time", total=runs)
+        self.progress.start()
+
+    def one_less(self) -> None:
+        self.progress.advance(self.task)
 
     def end(self) -> None:
         self.progress.stop()

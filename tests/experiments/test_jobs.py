@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +15,7 @@ from filelock import FileLock, Timeout
 
 from fedauc.experiments.config import Config
 from fedauc.experiments.jobs import each
+from fedauc.experiments.runner import Silent, Watch
 
 HOME = Path(__file__).parents[2]
 
@@ -34,11 +37,60 @@ def main(folder: str) -> None:
     each([Work(config, Path(folder) / f"{i}.lock") for i in (0, 1)], hold, jobs=2)
 
 
+def name(work: Work, watch: Watch | None) -> str:
+    assert watch is not None
+    watch.begin("run", 1, 0)
+    return work.path.name
+
+
+class Seen(Silent):
+    def __init__(self) -> None:
+        self.said: list[object] = []
+
+    def begin(self, title: str, rounds: int, done: int) -> None:
+        self.said.append(title)
+
+    def several(self, runs: int, at_once: int) -> None:
+        self.said.append((runs, at_once))
+
+    def one_less(self) -> None:
+        self.said.append(-1)
+
+    def end(self) -> None:
+        self.said.append("end")
+
+
+def alone(work: Work, watch: Watch | None) -> str:
+    assert watch is None
+    return work.path.name
+
+
+@pytest.mark.parametrize(
+    ("jobs", "do", "said"), [(1, name, ["1 of 2 · run", "2 of 2 · run"]), (2, alone, [(2, 2), -1, -1, "end"])]
+)
+def test_what_is_known_is_not_done_again_and_the_rest_is_counted(jobs, do, said):
+    config = Config.resolve("fedavg", {"data.source": "medicare-like"})
+    work, watch, after = [Work(config, Path(each)) for each in "abc"], Seen(), []
+
+    def known(job: Work) -> str | None:
+        return "known" if job.path.name == "b" else None
+
+    made = each(work, do, jobs, watch, lambda job, made: after.append(made), known)
+    assert made == ["a", "known", "c"]
+    assert after[0] == "known"
+    assert sorted(after) == ["a", "c", "known"]
+    assert watch.said == said
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="a process that is killed leaves no orphans there")
-def test_processes_end_with_the_one_that_started_them(tmp_path):
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_processes_end_with_the_one_that_started_them(tmp_path, how):
+    """When it is killed, and when a terminal's Ctrl-C reaches all of them: then one of them speaks."""
     code = f"from tests.experiments.test_jobs import main; main({str(tmp_path)!r})"
-    parent = subprocess.Popen([sys.executable, "-c", code], cwd=HOME)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=HOME, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     begun = [tmp_path / f"{i}.begun" for i in (0, 1)]
     try:
         for _ in range(1200):
@@ -47,6 +99,11 @@ def test_processes_end_with_the_one_that_started_them(tmp_path):
             time.sleep(0.1)
         with pytest.raises(Timeout):  # they are at work
             FileLock(tmp_path / "0.lock", timeout=0).acquire()
+        if how == signal.SIGINT:
+            os.killpg(parent.pid, how)
+            said = parent.communicate(timeout=60)[1]
+            assert said.count("Traceback") == 1
+            assert said.rstrip().endswith("KeyboardInterrupt")
     finally:
         parent.kill()
         parent.wait(30)

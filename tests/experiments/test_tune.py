@@ -14,6 +14,7 @@ from fedauc.core.checkpoint import read_tensors
 from fedauc.errors import InputError, OutOfMemory
 from fedauc.experiments import runner
 from fedauc.experiments.config import Config, parse_grid
+from fedauc.experiments.predict import Predictor
 from fedauc.experiments.tune import default_grid, tune
 from tests.experiments.tables import claims_csv
 
@@ -115,6 +116,8 @@ def test_a_trial_that_fails_says_why(tmp_path):
     grid = {"eta": [0.1, 1e30], "objective.link": ["identity"]}
     content = tune(METHOD, settings, grid, [0], tmp_path / "out", factor=2)
     assert content["best"]["settings"]["eta"] == 0.1
+    assert any("eta=0.1 is the smallest that was tried" in note for note in content["best"]["notes"])
+    assert not any("link" in note for note in content["best"]["notes"])
     assert content["trials"][-1]["valid_auc"] is None
     assert "is too large for these data" in content["trials"][-1]["note"]
     with pytest.raises(InputError, match=r"All trials have failed; the first one: .* too large"):
@@ -135,7 +138,8 @@ def test_a_part_of_the_grid_is_drawn(tmp_path):
     [
         ({"eta": []}, "names no value"),
         ({"valid_fraction": [0.1, 0.2]}, "changes the data"),
-        ({"seed": [1, 2]}, "cannot be tuned"),
+        ({"seed": [1, 2]}, "cannot be tuned. --seeds"),
+        ({"eta": [0.1, 0.3, 0.1]}, "names 0.1 twice"),
         ({"eta": [0.1], "schedule.eta": [0.3]}, "are the same setting"),
         ({"nonsense": [1]}, "no setting 'nonsense'"),
         ({"eta": range(1, 1002)}, "has 1001 combinations"),
@@ -153,7 +157,7 @@ def test_grids_are_written_as_settings_are():
     for wrong in ("eta", "=1", "eta=", "eta=[1"):
         with pytest.raises(InputError, match="--grid takes"):
             parse_grid([wrong])
-    with pytest.raises(InputError, match="every key once"):
+    with pytest.raises(InputError, match="names eta twice"):
         parse_grid(["eta=1", "eta=2"])
     assert default_grid(METHOD, {})["schedule.eta"] == [0.01, 0.03, 0.1, 0.3]
 
@@ -167,3 +171,7 @@ def test_the_command_says_what_to_do_next(tmp_path):
     best = json.loads((tmp_path / "out/tune.json").read_text())["best"]
     assert f"best: --set objective.surrogate={best['settings']['objective.surrogate']}" in done.output
     assert f"test AUC {best['test_auc']:.4f}" in done.output
+    with pytest.raises(InputError, match=r"The best trial of this search is \S+/out/trial-00\d/seed-0\."):
+        Predictor.load(tmp_path / "out")
+    again = CliRunner().invoke(app, [*map(str, given), "--set", "surrogate=square"])
+    assert "--grid objective.surrogate: this is set as well" in str(again.exception)

@@ -151,7 +151,7 @@ def test_ours_stand_beside_theirs_and_nothing_is_run_twice(paper, tmp_path):
 
     rows = run(["fedavg"], [0])
     assert [row["method"] for row in rows] == ["FedAvg"]
-    assert any("FedAvg/CIFAR-10 is left out" in line for line in said)
+    assert any("FedAvg/CIFAR-10: left out." in line and "--data-root" in line for line in said)
     first = rows[0]["ours_by_seed"][0]
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*") if path.is_file()}
     rows = run(["*/digits/*"], [0, 1])
@@ -216,7 +216,23 @@ def test_seeds_are_added_to_published_ones(paper, tmp_path):
     assert all(curve["valid_auc"] for each in curves for curve in each["curves"])
     other = tuple(replace(cell, settings=TINY | {"schedule.eta": 0.5}) for cell in paper.cells[:2])
     assert [row["seeds"] for row in run([1], "third", other, add=True)] == [[1]] * 2  # others are replaced
-    assert [row["seeds"] for row in run([2], "fourth", other)] == [[2]] * 2
+    said: list[str] = []
+    assert [row["seeds"] for row in run([2], "fourth", other, say=said.append)] == [[2]] * 2
+    assert "FedAvg/digits/p=1: results.json had 1 more seeds, which --add would have kept." in said
+
+
+def test_seeds_that_knew_less_can_be_added_to(paper, tmp_path):
+    """Rows that were written before a run's chosen round was kept beside its number."""
+
+    def run(seeds, out):
+        return reproduce(paper, "table-1", ["fedavg/*"], seeds, tmp_path / out, tmp_path, add=True)
+
+    (row,) = run([1], "first")
+    (tmp_path / "099/results.json").write_text(json.dumps([row | {"more": {}}]))
+    (both,) = run([0], "second")
+    assert both["seeds"] == [0, 1]
+    assert both["more"]["best_round"][1] is None
+    assert both["more"]["best_round"][0] > 0
 
 
 def _full(config, folder, watch):
@@ -334,6 +350,10 @@ def test_the_command_lists_what_there_is(tmp_path):
     assert "figure-3 shows the cells p=16 of table-1." in said("004", "--data-root", tmp_path)
     with pytest.raises(InputError, match="--seed must be at least 0"):
         said("000", "table-1", "--seed", -1)
+    with pytest.raises(InputError, match="--cells are those of a table: table-1, "):
+        said("000", "--cells", "A-FedAvg/*")
+    with pytest.raises(InputError, match=r"is like A-FedAvg/CIFAR10: A-FedAvg/CIFAR-10/\S+\? \(`fedauc rep"):
+        said("000", "table-1", "--cells", "A-FedAvg/CIFAR10")
     with pytest.raises(InputError, match="There is no paper '005'"):
         said("005")
     with pytest.raises(InputError, match="has no 'table-7'"):

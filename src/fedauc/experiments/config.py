@@ -237,6 +237,11 @@ def parse_settings(items: Iterable[str]) -> dict[str, Any]:
     return parsed
 
 
+def same_setting(a: str, b: str) -> bool:
+    """Whether two keys, dotted or bare, mean one setting; a bare one that may mean several is refused."""
+    return a == b or (("." in a) != ("." in b) and a.rpartition(".")[2] == b.rpartition(".")[2])
+
+
 def parse_grid(items: Iterable[str]) -> dict[str, list[Any]]:
     """`key=value,value` texts; a value with commas of its own is written [in, brackets]."""
     parsed: dict[str, list[Any]] = {}
@@ -246,8 +251,10 @@ def parse_grid(items: Iterable[str]) -> dict[str, list[Any]]:
             values = yaml.safe_load(f"[{text}]") if equals and key else None
         except yaml.YAMLError:
             values = None
-        if not values or key.strip() in parsed:
-            raise InputError(f"--grid takes key=value,value,… and every key once, not {item!r}.")
+        if not values:
+            raise InputError(f"--grid takes key=value,value,…, not {item!r}.")
+        if key.strip() in parsed:
+            raise InputError(f"--grid names {key.strip()} twice: all its values go behind one --grid.")
         parsed[key.strip()] = values
     return parsed
 

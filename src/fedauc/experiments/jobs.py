@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from functools import lru_cache
-from multiprocessing import get_context, parent_process
-from typing import Protocol, TypeVar
+from multiprocessing import active_children, get_context, parent_process
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -16,7 +18,7 @@ from fedauc.errors import InputError
 from fedauc.experiments.assembly import Prepared
 from fedauc.experiments.config import Config
 from fedauc.experiments.prepare import prepare
-from fedauc.experiments.runner import Watch
+from fedauc.experiments.runner import Silent, Watch
 from fedauc.experiments.settings import DataSettings
 from fedauc.transports import ranks
 from fedauc.transports.memory import sufficing
@@ -40,32 +42,95 @@ def each(
     jobs: int = 1,
     watch: Watch | None = None,
     after: Callable[[J, R], None] = lambda job, made: None,
+    known: Callable[[J], R | None] = lambda job: None,
 ) -> list[R]:
     """What came of every piece of work, in its order; `do` is a function of a module where `jobs` > 1.
 
-    `after` is told of a piece when it is done, whichever is done first.
+    `after` is told of a piece when it is done, whichever is done first; `known` gives what came of it before.
     """
-    if jobs == 1:  # by seed and data, so that the same rows are prepared once
-        order = sorted(range(len(work)), key=lambda i: (work[i].config.seed, repr(work[i].config.data)))
-        done = {}
-        try:
-            for i in order:
-                done[i] = do(work[i], watch)
-                after(work[i], done[i])
-        finally:
-            _prepared.cache_clear()  # (a file may have changed when it is asked for again)
-        return [done[i] for i in range(len(work))]
-    if ranks.here().size > 1:
+    if jobs > 1 and ranks.here().size > 1:
         raise InputError("--jobs starts processes of its own: under torchrun leave it out.")
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _with_parent) as pool:
-        begun = {pool.submit(_alone, do, job): job for job in work}
-        try:
-            for ended in as_completed(begun):
-                after(begun[ended], ended.result())
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # (what has begun is finished, the rest is not)
-            raise
-        return [future.result() for future in begun]
+    done: dict[int, R] = {}
+
+    def ended(i: int, made: R) -> None:
+        done[i] = made
+        after(work[i], made)
+
+    for i, job in enumerate(work):
+        if (before := known(job)) is not None:
+            ended(i, before)
+    todo = [i for i in range(len(work)) if i not in done]
+    if jobs == 1:
+        _in_turn(work, todo, do, watch or Silent(), ended)
+    elif todo:
+        _beside(work, todo, do, jobs, watch or Silent(), ended)
+    return [done[i] for i in range(len(work))]
+
+
+def _in_turn(
+    work: Sequence[J], todo: Sequence[int], do: Do[J, R], watch: Watch, ended: Callable[[int, R], None]
+) -> None:
+    """By seed and data, so that the same rows are prepared once."""
+    order = sorted(todo, key=lambda i: (work[i].config.seed, repr(work[i].config.data)))
+    try:
+        for place, i in enumerate(order, start=1):
+            ended(i, do(work[i], Numbered(watch, place, len(order)) if len(order) > 1 else watch))
+    finally:
+        _prepared.cache_clear()  # (a file may have changed when it is asked for again)
+
+
+def _beside(
+    work: Sequence[J],
+    todo: Sequence[int],
+    do: Do[J, R],
+    jobs: int,
+    watch: Watch,
+    ended: Callable[[int, R], None],
+) -> None:
+    """So many at the same time. An error, or Ctrl-C, ends all of them at once: whatever was interrupted can
+    be resumed."""
+    watch.several(len(todo), min(jobs, len(todo)))
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _with_parent)
+    try:
+        with _deaf():
+            begun = {pool.submit(_alone, do, work[i]): i for i in todo}
+        for future in as_completed(begun):
+            watch.one_less()
+            ended(begun[future], future.result())
+    except BaseException:
+        for process in active_children():
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    finally:
+        watch.end()
+    pool.shutdown()
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes that begin now do not hear a terminal's Ctrl-C, which is for the one that began them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Numbered:
+    """A watch that says which of several runs it is."""
+
+    def __init__(self, watch: Watch, place: int, of: int) -> None:
+        self.watch, self.name = watch, f"{place} of {of}"
+
+    def begin(self, title: str, rounds: int, done: int) -> None:
+        self.watch.begin(f"{self.name} · {title}", rounds, done)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.watch, name)
 
 
 def _with_parent() -> None:

@@ -36,7 +36,7 @@ class Predictor:
     def load(cls, run: Path) -> Predictor:
         """The model in a run's folder."""
         if not (run / "model.safetensors").exists():
-            raise InputError(f"{run} holds no trained model (model.safetensors is missing).")
+            raise InputError(f"{run} holds no trained model (model.safetensors is missing).{_best_of(run)}")
         params, about = checkpoint.read_tensors(run / "model.safetensors")
         config = Config.from_dict(read_json(run / "config.json"))
         shape = tuple(about["shape"])
@@ -86,3 +86,10 @@ class Predictor:
                 f"The images in {path} have shape {scaled.shape[1:]}, the model takes {self.shape}."
             )
         return np.ascontiguousarray(scaled)
+
+
+def _best_of(folder: Path) -> str:
+    """Where the best trial of a search is."""
+    known = read_json(folder / "tune.json") if (folder / "tune.json").exists() else {}
+    runs = known.get("best", {}).get("runs", [])
+    return f" The best trial of this search is {folder / runs[0]}." if runs else ""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -51,6 +51,11 @@ class Watch(Protocol):
 
     def round(self, record: RoundRecord, auc: float | None, traffic: int) -> None: ...
 
+    def several(self, runs: int, at_once: int) -> None:
+        """Runs begin that are in processes of their own, out of sight; `one_less` is called after each."""
+
+    def one_less(self) -> None: ...
+
     def end(self) -> None: ...
 
 
@@ -60,6 +65,10 @@ class Silent:
     def begin(self, title: str, rounds: int, done: int) -> None: ...
 
     def round(self, record: RoundRecord, auc: float | None, traffic: int) -> None: ...
+
+    def several(self, runs: int, at_once: int) -> None: ...
+
+    def one_less(self) -> None: ...
 
     def end(self) -> None: ...
 
@@ -291,8 +300,13 @@ def _start(
 def _same_config(out: Path, config: Config) -> None:
     if keys := config.differing(read_json(out / "config.json")):
         raise InputError(
-            f"{out} holds a run with another configuration ({', '.join(keys)}); it cannot be resumed."
+            f"{out} holds a run with another configuration ({_few(keys)}) and cannot be resumed with"
+            " this one; choose another --out."
         )
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} others" if len(names) > 4 else "")
 
 
 def _save(path: Path, state: RunState, selection: Selection | None, seconds: float) -> None:

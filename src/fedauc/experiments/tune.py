@@ -31,7 +31,7 @@ import numpy as np
 from fedauc.core import checkpoint, rng
 from fedauc.errors import InputError, OutOfMemory
 from fedauc.experiments import runner
-from fedauc.experiments.config import Config
+from fedauc.experiments.config import Config, same_setting
 from fedauc.experiments.jobs import each, prepared
 from fedauc.experiments.outcome import versions
 from fedauc.experiments.records import read_json, write_json
@@ -115,7 +115,8 @@ def tune(
         "factor": factor,
         "config": Config.resolve(method, overrides).as_dict(),
     }
-    prepared(trials[0].config.changed({"seed": seeds[0]}))  # (what cannot be read leaves nothing behind)
+    if not (out / RESULT).exists():
+        prepared(trials[0].config.changed({"seed": seeds[0]}))  # (what cannot be read leaves nothing behind)
     _begin(out, about, resume)
     shares = _shares(trials, factor)
     alive, content = trials, {}
@@ -125,7 +126,7 @@ def tune(
             for trial in alive
             for seed in seeds
         ]
-        found = iter(each(stops, _reached, jobs, watch))
+        found = iter(each(stops, _reached, jobs, watch, known=_known))
         for trial in alive:
             trial.take([next(found) for _ in seeds])
         content = _content(about, trials, shares[: place + 1], seeds)
@@ -140,6 +141,7 @@ def tune(
     aucs = [result["test_auc"] for result in results]
     best |= {"test_auc": statistics.fmean(aucs), "test_auc_by_seed": aucs}
     best["test_auc_std"] = statistics.stdev(aucs) if len(aucs) > 1 else None
+    best["notes"] = [*results[0]["data"]["notes"], *_edges(best["settings"], grid)]
     write_json(out / RESULT, content)
     return content
 
@@ -157,10 +159,13 @@ def _trials(
     for name, values in grid.items():
         if not values:
             raise InputError(f"--grid {name} names no value.")
+        if twice := [value for i, value in enumerate(values) if value in values[:i]]:
+            raise InputError(f"--grid {name} names {twice[0]} twice.")
         if name in ("seed", "device"):
-            raise InputError(f"--grid {name}: this cannot be tuned.")
-        if (bare := name.rpartition(".")[2]) != name and bare in grid:
-            raise InputError(f"--grid {bare} and --grid {name} are the same setting: name it once.")
+            also = " --seeds says how many seeds a trial has." if name == "seed" else ""
+            raise InputError(f"--grid {name}: this cannot be tuned.{also}")
+        if twice := [other for other in grid if other != name and same_setting(name, other)]:
+            raise InputError(f"--grid {name} and --grid {twice[0]} are the same setting: name it once.")
     count = math.prod(len(values) for values in grid.values())
     if most is None and count > MOST:
         raise InputError(f"The grid has {count} combinations: --trials says how many of them to draw.")
@@ -190,14 +195,37 @@ def _shares(trials: Sequence[Trial], factor: int) -> list[float]:
     return [1 / factor**k for k in range(halvings, -1, -1)]
 
 
+def _edges(settings: Mapping[str, Any], grid: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Whether the best values are at an end of what was tried."""
+    notes = []
+    for name, value in settings.items():
+        try:
+            tried, best = [float(each) for each in grid[name]], float(value)
+        except (TypeError, ValueError):  # no numbers
+            continue
+        if len(tried) > 1 and best in (min(tried), max(tried)) and not isinstance(value, bool):
+            end, beyond = ("smallest", "smaller") if best == min(tried) else ("largest", "larger")
+            notes.append(f"{name}={value} is the {end} that was tried: {beyond} ones may be better still.")
+    return notes
+
+
+def _rungs(stop: Stop) -> dict[str, Any]:
+    """What a trial has reached so far, by share."""
+    return read_json(stop.folder / RUNGS) if (stop.folder / RUNGS).exists() else {}
+
+
+def _known(stop: Stop) -> Reached | None:
+    """What a trial that has been at its share of the rounds reached there."""
+    found = _rungs(stop).get(f"{stop.share:.6f}")
+    return None if found is None else Reached(*found)
+
+
 def _reached(stop: Stop, watch: Watch | None) -> Reached:
-    """Have a trial go on to its share of the rounds, unless it has been there."""
-    known = read_json(stop.folder / RUNGS) if (stop.folder / RUNGS).exists() else {}
-    if (name := f"{stop.share:.6f}") not in known:
-        known[name] = tuple(_trained(stop, watch))
-        stop.folder.mkdir(parents=True, exist_ok=True)
-        write_json(stop.folder / RUNGS, known)
-    return Reached(*known[name])
+    """Have a trial go on to its share of the rounds."""
+    reached = _trained(stop, watch)
+    stop.folder.mkdir(parents=True, exist_ok=True)
+    write_json(stop.folder / RUNGS, _rungs(stop) | {f"{stop.share:.6f}": tuple(reached)})
+    return reached
 
 
 def _trained(stop: Stop, watch: Watch | None) -> Reached:

@@ -71,7 +71,7 @@ Lines = Mapping[str, Line]
 
 
 def draw(pictures: Iterable[Picture], folder: Path) -> list[Path]:
-    """Draw anew what results and curves of a paper allow."""
+    """Draw what results and curves of a paper allow; the pictures that have changed."""
     files = (folder / RESULTS, folder / CURVES)
     rows, curves = (read_json(file) if file.exists() else [] for file in files)
     drawn = []
@@ -80,8 +80,10 @@ def draw(pictures: Iterable[Picture], folder: Path) -> list[Path]:
         panels = [(panel, lines) for panel, lines in panels if lines]
         if panels:
             target = folder / f"{picture.name}.svg"
-            target.write_text(_drawn(picture.name, panels), encoding="utf-8")
-            drawn.append(target)
+            image = _drawn(picture.name, panels)
+            if not target.exists() or target.read_text(encoding="utf-8") != image:
+                target.write_text(image, encoding="utf-8")
+                drawn.append(target)
     return drawn
 
 

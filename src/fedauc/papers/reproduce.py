@@ -66,6 +66,7 @@ def reproduce(
     that stand in results.json with the same settings, wherever they were measured.
     """
     work: dict[str, list[Job]] = {}
+    absent: dict[str, list[str]] = {}
     for cell in paper.chosen(table, patterns):
         home = out / paper.name / cell.table / folder_of(cell)
         if add and ranks.here().first:
@@ -76,9 +77,12 @@ def reproduce(
                 _share(job, paper, out)
         done = [_known(job.config, job.folder) is not None for job in mine]  # (or it is of other settings)
         if not all(done) and (why := cell.absent(root)):
-            say(f"{cell.key} is left out: {why}")
+            absent.setdefault(why, []).append(cell.key)
         else:
             work[cell.key] = mine
+    for why, keys in absent.items():
+        more = f" and {len(keys) - 3} others" if len(keys) > 3 else ""
+        say(f"{', '.join(keys[:3])}{more}: left out. {why}")
     if not work:
         raise InputError("None of these cells can be run here.")
     rows: dict[str, dict[str, Any]] = {}
@@ -89,10 +93,18 @@ def reproduce(
         say(f"{job.cell.key} seed {job.config.seed}: {measured.more.get(FAILED) or value}")
         left[job.cell.key] -= 1
         if left[job.cell.key] == 0 and ranks.here().first and (known := _ever(job)):
-            rows[job.cell.key] = _written(paper, job.cell, known, results)
+            stood = _row_of(results / paper.name / RESULTS, _named(job.cell))
+            row = rows[job.cell.key] = _written(paper, job.cell, known, results)
+            if stood and (lost := set(stood["seeds"]) - set(row["seeds"])):
+                say(f"{job.cell.key}: results.json had {len(lost)} more seeds, which --add would have kept.")
 
-    each([job for seed in zip(*work.values(), strict=True) for job in seed], _measured, jobs, watch, after)
+    def known(job: Job) -> Measured | None:
+        return found.measured if (found := _known(job.config, job.folder)) else None
+
+    pieces = [job for seed in zip(*work.values(), strict=True) for job in seed]
+    each(pieces, _measured, jobs, watch, after, known)
     if ranks.here().first:
+        say(f"numbers: {results / paper.name / RESULTS}")
         for drawn in draw(paper.pictures, results / paper.name):
             say(f"picture: {drawn}")
     return [rows[key] for key in work if key in rows]
@@ -104,8 +116,6 @@ def folder_of(cell: Cell) -> str:
 
 def _measured(job: Job, watch: Watch | None) -> Measured:
     """Measure a cell with one seed, once. What fails is said, and tried again when it is asked for again."""
-    if known := _known(job.config, job.folder):
-        return known.measured
     job.folder.mkdir(parents=True, exist_ok=True)
     try:
         measured = job.cell.measure(job.config, job.folder, watch)
@@ -217,7 +227,10 @@ def _row(paper: Paper, cell: Cell, known: Sequence[Known]) -> dict[str, Any]:
         "bytes_up": round(mean("bytes_up")),
         "bytes_down": round(mean("bytes_down")),
         "seconds": round(mean("seconds"), 1),
-        "more": {name: [measured.more[name] for measured in found] for name in found[0].more},
+        "more": {
+            name: [measured.more.get(name) for measured in found]
+            for name in dict.fromkeys(name for measured in found for name in measured.more)
+        },
         "devices": [each.device for each in known],
         "command": f"{command} --seeds {seeds[-1] - seeds[0] + 1} --device {known[0].device}",
         "settings": _settings(cell),
