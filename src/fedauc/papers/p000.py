@@ -99,9 +99,16 @@ ETA: Mapping[str, Mapping[str, float]] = {
         "A-SCAFFOLD": 0.03,
         "RS-Minimax": 0.03,
         "CyCp-Minimax": 0.03,
-        "CyCp-Pairwise": 0.03,
     },
-    "Fashion-MNIST 200 clients dir=0.1": {"A-SCAFFOLD": 0.03},
+    "Fashion-MNIST 200 clients dir=0.1": {
+        "CyCp-FedAvg": 0.3,
+        "A-FedAvg": 0.3,
+        "A-SCAFFOLD": 0.03,
+        "RS-Minimax": 0.3,
+        "RS-Pairwise": 0.3,
+        "CyCp-Minimax": 0.3,
+        "CyCp-Pairwise": 0.3,
+    },
     "Medicare-like": {
         "CyCp-FedAvg": 1.0,
         "A-FedAvg": 1.0,
