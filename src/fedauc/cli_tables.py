@@ -87,7 +87,9 @@ def print_trials(content: dict[str, Any]) -> None:
 def print_comparison(content: dict[str, Any]) -> None:
     from fedauc.progress import human_bytes  # (torch is not loaded for a help text)
 
-    table = Table("method", "test AUC", "validation", "rounds", "traffic", "seconds", box=None)
+    seeds = max(len(row["seeds"]) for row in content["rows"])
+    auc = "test AUC" if seeds == 1 else f"test AUC ± deviation of {seeds} seeds"
+    table = Table("method", auc, "validation", "rounds", "traffic", "seconds", box=None)
     for row in sorted(content["rows"], key=lambda row: -row["test_auc"]):
         spread = "" if row["test_auc_std"] is None else f" ± {row['test_auc_std']:.4f}"
         table.add_row(
