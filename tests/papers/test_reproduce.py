@@ -218,7 +218,7 @@ def test_seeds_are_added_to_published_ones(paper, tmp_path):
     assert [row["seeds"] for row in run([1], "third", other, add=True)] == [[1]] * 2  # others are replaced
     said: list[str] = []
     assert [row["seeds"] for row in run([2], "fourth", other, say=said.append)] == [[2]] * 2
-    assert "FedAvg/digits/p=1: results.json had 1 more seeds, which --add would have kept." in said
+    assert "FedAvg/digits/p=1: results.json has lost seed 1; --add keeps seeds." in said
 
 
 def test_seeds_that_knew_less_can_be_added_to(paper, tmp_path):

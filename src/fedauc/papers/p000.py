@@ -105,7 +105,6 @@ ETA: Mapping[str, Mapping[str, float]] = {
         "A-FedAvg": 0.3,
         "A-SCAFFOLD": 0.03,
         "RS-Minimax": 0.3,
-        "RS-Pairwise": 0.3,
         "CyCp-Minimax": 0.3,
         "CyCp-Pairwise": 0.3,
     },

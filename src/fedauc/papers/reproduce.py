@@ -95,8 +95,9 @@ def reproduce(
         if left[job.cell.key] == 0 and ranks.here().first and (known := _ever(job)):
             stood = _row_of(results / paper.name / RESULTS, _named(job.cell))
             row = rows[job.cell.key] = _written(paper, job.cell, known, results)
-            if stood and (lost := set(stood["seeds"]) - set(row["seeds"])):
-                say(f"{job.cell.key}: results.json had {len(lost)} more seeds, which --add would have kept.")
+            if stood and (lost := sorted(set(stood["seeds"]) - set(row["seeds"]))):
+                kept = "; --add keeps seeds" if stood["settings"] == row["settings"] else " of other settings"
+                say(f"{job.cell.key}: results.json has lost seed {', '.join(map(str, lost))}{kept}.")
 
     def known(job: Job) -> Measured | None:
         return found.measured if (found := _known(job.config, job.folder)) else None
