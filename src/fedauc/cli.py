@@ -197,21 +197,18 @@ def tune(
 ) -> None:
     """Find the best settings of a method: a grid, successive halving, judged by the validation AUC."""
     from fedauc.experiments import tune as tuning
-    from fedauc.experiments.config import parse_grid, same_setting
+    from fedauc.experiments.config import parse_grid
     from fedauc.progress import watch_on
 
     for name, value in (("seeds", seeds), ("jobs", jobs), ("trials", trials)):
         if value is not None and value < 1:
             raise InputError(f"--{name} must be at least 1.")
     overrides = overrides_of(locals())
-    wanted = parse_grid(grid or [])
-    if both := [key for key in wanted if any(same_setting(key, other) for other in overrides)]:
-        raise InputError(f"--grid {both[0]}: this is set as well; leave one of them out.")
     folder = out or Path("runs") / f"tune-{method}"
     content = tuning.tune(
         method,
         overrides,
-        wanted or tuning.default_grid(method, overrides),
+        parse_grid(grid or []),
         range(seed, seed + seeds),
         folder,
         most=trials,

@@ -7,7 +7,7 @@ prints it and exits with 2, the Python API raises it.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class InputError(ValueError):
@@ -20,6 +20,12 @@ class OutOfMemory(InputError):
 
 class Lost(Exception):
     """Another process of a run has ended, or the run was told to end."""
+
+
+def some(names: Sequence[str], most: int = 4) -> str:
+    """Names in a sentence: the first ones, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

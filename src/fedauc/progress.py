@@ -7,6 +7,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -32,18 +33,8 @@ class Bar:
         self.console = console
 
     def begin(self, title: str, rounds: int, done: int) -> None:
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("valid AUC {task.fields[auc]}"),
-            TextColumn("{task.fields[traffic]}"),
-            TimeRemainingColumn(compact=True),
-            console=self.console,
-            transient=True,
-        )
-        self.task = self.progress.add_task(title, total=rounds, completed=done, auc="–", traffic="")
-        self.progress.start()
+        more = (TextColumn("valid AUC {task.fields[auc]}"), TextColumn("{task.fields[traffic]}"))
+        self._start(title, rounds, done, *more, TimeRemainingColumn(compact=True))
 
     def round(self, record: RoundRecord, auc: float | None, traffic: int) -> None:
         self.progress.update(self.task, completed=record.round, traffic=human_bytes(traffic))
@@ -51,22 +42,19 @@ class Bar:
             self.progress.update(self.task, auc=f"{auc:.4f}")
 
     def several(self, runs: int, at_once: int) -> None:
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=self.console,
-            transient=True,
-        )
-        self.task = self.progress.add_task(f"runs, {at_once} at a time", total=runs)
-        self.progress.start()
+        self._start(f"runs, {at_once} at a time", runs, 0, TimeElapsedColumn())
 
     def one_less(self) -> None:
         self.progress.advance(self.task)
 
     def end(self) -> None:
         self.progress.stop()
+
+    def _start(self, title: str, total: int, done: int, *more: ProgressColumn) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), *more)
+        self.progress = Progress(*columns, console=self.console, transient=True)
+        self.task = self.progress.add_task(title, total=total, completed=done, auc="–", traffic="")
+        self.progress.start()
 
 
 def watch_on(console: Console, quiet: bool) -> Watch:

@@ -92,8 +92,8 @@ def write_tensors(
 def _pieces(tensors: Tree, metadata: Mapping[str, str]) -> Iterator[Piece]:
     """A safetensors file: the length of its header, the header, then tensor after tensor.
 
-    The library's `save` makes one string of it, for which a file of gigabytes needs three times its size and
-    fifteen times as long; its `save_file` leaves a file of any name behind where a process is killed.
+    The library's `save` makes one string of it, for which a file of gigabytes needs three times its size in
+    memory and five times as long; its `save_file` leaves a file of any name behind where a process is killed.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0

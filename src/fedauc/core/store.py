@@ -169,7 +169,7 @@ def _stacked(states: dict[int, Tree]) -> Block:
 def _joined(blocks: list[Block], device: str | None = None) -> Block:
     """Blocks of the same form and of different clients as one."""
     if len(blocks) == 1:
-        return blocks[0]
+        return Block(blocks[0].clients, {name: v.to(device) for name, v in blocks[0].values.items()})
     clients = np.concatenate([block.clients for block in blocks])
     values = {
         name: torch.cat([block.values[name].to(device) for block in blocks]) for name in blocks[0].values

@@ -41,7 +41,7 @@ from fedauc.data.statistics import (
     size,
     text_codes,
 )
-from fedauc.errors import InputError
+from fedauc.errors import InputError, some
 
 OTHER = "(other)"
 MISSING = "(missing)"
@@ -146,10 +146,10 @@ class Preprocessor:
                 plan.append(column)
         logged = [c.name for c in plan if isinstance(c, NumericColumn) and c.log1p]
         if logged:
-            notes.append(f"The logarithm of 1 + x is taken of the strongly skewed columns {_joined(logged)}.")
+            notes.append(f"The logarithm of 1 + x is taken of the strongly skewed columns {some(logged, 8)}.")
         folded = [c.name for c in plan if isinstance(c, CategoricalColumn) and c.other]
         if folded:
-            notes.append(f"Rare values are joined into {OTHER!r} in the columns {_joined(folded)}.")
+            notes.append(f"Rare values are joined into {OTHER!r} in the columns {some(folded, 8)}.")
         if not plan:
             raise InputError("No feature column is left: " + " ".join(notes))
         return cls(plan, notes)
@@ -282,8 +282,3 @@ def rare_below(rows: int) -> int:
     """How often a value must occur to have its own indicator: 10 times or in 0.05 % of the rows, whichever
     is more, and in a table of less than 1,000 rows in 1 % of them (but twice)."""
     return max(min(10, max(2, rows // 100)), math.ceil(rows / 2000))
-
-
-def _joined(names: Sequence[str], most: int = 8) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

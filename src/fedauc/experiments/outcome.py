@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from fedauc import metrics
-from fedauc.core import tree
 from fedauc.core.loop import Federation, RunState
 from fedauc.errors import InputError
 from fedauc.experiments.assembly import Part, Prepared, Scored
 from fedauc.experiments.calibration import Calibration
 from fedauc.experiments.config import Config
 from fedauc.experiments.selection import Candidate
+from fedauc.experiments.start import is_only_head
 from fedauc.models import Model
 from fedauc.objectives import MinimaxAUC
 from fedauc.version import installed
@@ -105,9 +105,8 @@ def _own_notes(trained: Trained) -> list[str]:
             "Running statistics stayed at the clients, whose rows are scored with their own; the saved model"
             " has the mean of all clients' statistics, so scores of `fedauc predict` differ."
         )
-    train, learnt = trained.config.train, tree.learned(trained.best.z)
-    features = [n for n in learnt if n not in trained.model.head and not n.startswith(tree.OWN)]
-    if train.warmup is not None and train.head != "kept" and not features:
+    train = trained.config.train
+    if train.warmup is not None and train.head != "kept" and is_only_head(trained.model, trained.best.z):
         notes.append(
             f"Nothing is left of the warm-up with {train.warmup}: this model is only a last layer, which"
             f" starts anew (head={train.head}). Go on from it (--set head=kept) or take another model."

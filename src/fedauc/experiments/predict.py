@@ -19,6 +19,7 @@ from fedauc.errors import InputError
 from fedauc.experiments.calibration import Calibration
 from fedauc.experiments.config import Config
 from fedauc.experiments.records import read_json
+from fedauc.experiments.tune import RESULT as TUNED
 from fedauc.models import Model
 
 
@@ -90,6 +91,6 @@ class Predictor:
 
 def _best_of(folder: Path) -> str:
     """Where the best trial of a search is."""
-    known = read_json(folder / "tune.json") if (folder / "tune.json").exists() else {}
+    known = read_json(folder / TUNED) if (folder / TUNED).exists() else {}
     runs = known.get("best", {}).get("runs", [])
     return f" The best trial of this search is {folder / runs[0]}." if runs else ""

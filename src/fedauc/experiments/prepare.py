@@ -26,7 +26,7 @@ from fedauc.data.rows import Rows
 from fedauc.data.sources import load_source
 from fedauc.data.split import ordered_split, stratified_split
 from fedauc.data.table import Table, read_table
-from fedauc.errors import InputError, nearest
+from fedauc.errors import InputError, nearest, some
 from fedauc.experiments import kept
 from fedauc.experiments.assembly import Chosen, Outline, Prepared, assembled, matrix
 from fedauc.experiments.settings import DataSettings
@@ -228,8 +228,7 @@ def _outlined(raw: _Raw, parts: tuple[Chosen, Chosen, Chosen], names: tuple[str,
     position = np.argsort(order)
     absent = [names[i] for i in order[int(has_rows.sum()) :]]
     if absent:
-        shown = ", ".join(absent[:5]) + (" and others" if len(absent) > 5 else "")
-        notes.append(f"{len(absent)} clients have no training rows and do not take part: {shown}.")
+        notes.append(f"{len(absent)} clients have no training rows and do not take part: {some(absent, 5)}.")
     placed = [part if part.client is None else replace(part, client=position[part.client]) for part in parts]
     return Outline(
         name=raw.short_name,

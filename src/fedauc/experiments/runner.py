@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from fedauc.core import checkpoint
 from fedauc.core.ledger import Ledger
 from fedauc.core.loop import Federation, RoundRecord, RunState, advance, begin
 from fedauc.core.tree import Tree
-from fedauc.errors import InputError
+from fedauc.errors import InputError, some
 from fedauc.experiments import outputs, start
 from fedauc.experiments.assembly import Part, Prepared, Scored
 from fedauc.experiments.calibration import Calibration
@@ -268,7 +268,7 @@ def _built(config: Config, prepared: Prepared) -> tuple[Model, Tree, Federation]
 
 def _from_file(config: Config, prepared: Prepared, model: Model, params: Tree) -> Tree:
     assert config.train.init_from is not None
-    if config.train.head != "kept" and set(params) <= set(model.head):
+    if config.train.head != "kept" and start.is_only_head(model, params):
         raise InputError(
             f"With a new head there is nothing to take over from {config.train.init_from}: this model is"
             " only a head."
@@ -300,13 +300,9 @@ def _start(
 def _same_config(out: Path, config: Config) -> None:
     if keys := config.differing(read_json(out / "config.json")):
         raise InputError(
-            f"{out} holds a run with another configuration ({_few(keys)}) and cannot be resumed with"
+            f"{out} holds a run with another configuration ({some(keys)}) and cannot be resumed with"
             " this one; choose another --out."
         )
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} others" if len(names) > 4 else "")
 
 
 def _save(path: Path, state: RunState, selection: Selection | None, seconds: float) -> None:

@@ -6,14 +6,14 @@ last layer, because a deep network learns little from an AUC loss alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from fedauc.core import checkpoint
+from fedauc.core import checkpoint, tree
 from fedauc.core.tree import Tree
 from fedauc.data.preprocess import Preprocessor
-from fedauc.errors import InputError
+from fedauc.errors import InputError, some
 from fedauc.models import Model
 
 
@@ -47,13 +47,13 @@ def taken_over(saved: Tree, model: Model, params: Tree, head: str, where: str) -
     wrong = [n for n in wanted if n not in saved or saved[n].shape != params[n].shape]
     if wrong:
         raise InputError(
-            f"The model in {where} does not fit this run's: {_some(wrong)}"
-            " is missing or has another shape; name the same model and data"
+            f"The model in {where} does not fit this run's (missing or of another shape: {some(wrong, 1)});"
+            " name the same model and data"
             + (", or take only its features over with head=fresh." if set(wrong) <= set(model.head) else ".")
         )
     return params | {name: saved[name].to(params[name]) for name in wanted}
 
 
-def _some(names: Iterable[str]) -> str:
-    first, *rest = names
-    return f"{first} (and {len(rest)} others)" if rest else first
+def is_only_head(model: Model, z: Tree) -> bool:
+    """Whether a model has nothing but a last layer, so that a new one leaves nothing of it."""
+    return all(name in model.head or name.startswith(tree.OWN) for name in tree.learned(z))

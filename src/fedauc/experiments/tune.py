@@ -89,7 +89,7 @@ class Trial:
 def tune(
     method: str,
     overrides: Mapping[str, Any],
-    grid: Mapping[str, Sequence[Any]],
+    grid: Mapping[str, Sequence[Any]] | None,
     seeds: Sequence[int],
     out: Path,
     *,
@@ -99,13 +99,17 @@ def tune(
     resume: bool = False,
     watch: Watch | None = None,
 ) -> dict[str, Any]:
-    """Try the grid's settings and return the content of tune.json.
+    """Try the grid's settings, or step sizes where there is none, and return the content of tune.json.
 
     Of a grid with more than `most` combinations so many are drawn, by the first seed. A `factor` of 1 trains
     all of them to the end.
     """
     if factor < 1:
         raise InputError(f"--factor {factor} must be at least 1.")
+    for name in grid or {}:
+        if any(same_setting(name, other) for other in overrides):
+            raise InputError(f"--grid {name}: this is set as well; leave one of them out.")
+    grid = grid or default_grid(method, overrides)
     trials = _trials(method, overrides, grid, most, seeds[0])
     about: dict[str, Any] = {
         "method": method,

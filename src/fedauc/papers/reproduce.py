@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedauc.errors import InputError
+from fedauc.errors import InputError, some
 from fedauc.experiments.config import Config
 from fedauc.experiments.jobs import each
 from fedauc.experiments.outcome import versions
@@ -81,8 +81,7 @@ def reproduce(
         else:
             work[cell.key] = mine
     for why, keys in absent.items():
-        more = f" and {len(keys) - 3} others" if len(keys) > 3 else ""
-        say(f"{', '.join(keys[:3])}{more}: left out. {why}")
+        say(f"{some(keys, 3)}: left out. {why}")
     if not work:
         raise InputError("None of these cells can be run here.")
     rows: dict[str, dict[str, Any]] = {}
