@@ -114,13 +114,13 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
 )
 def test_killed_and_resumed_is_never_stopped_bit_for_bit(tmp_path, method):
     path = claims_csv(tmp_path)
-    more = {"cycles": 60, "seed": 3, "stage_cycles": 25}
+    more = {"cycles": 120, "seed": 3, "stage_cycles": 25}  # it must not end before it is killed
     undisturbed = runner.run(config_for(path, method, **more), tmp_path / "undisturbed")
     killed = tmp_path / "killed"
     command = [
         sys.executable, "-m", "fedauc", "train", "--data", str(path), "--label", "fraud", "--client", "state",
         "--method", method, "--seed", "3", "--out", str(killed),
-        "--set", "cycles=60", "--set", "stage_cycles=25",
+        "--set", "cycles=120", "--set", "stage_cycles=25",
     ]  # fmt: skip
     process = subprocess.Popen(command)
     try:

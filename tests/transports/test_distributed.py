@@ -118,7 +118,7 @@ def files(folder):
 def test_a_run_whose_processes_died_goes_on_and_is_a_run_of_one_process(tmp_path):
     """A method that keeps something at the clients, after a warm-up by another."""
     path, shared, alone = claims_csv(tmp_path), tmp_path / "shared", tmp_path / "alone"
-    settings = {"model.hidden": (8,), "cycles": 60, "warmup_cycles": 3, "eval_every": 2}
+    settings = {"model.hidden": (8,), "cycles": 120, "warmup_cycles": 3, "eval_every": 2}
     command = torchrun(
         "-m", "fedauc", "train", "--data", str(path), *DATA, "--out", str(shared),
         "--method", "two-stage-codasca", "--model", "mlp",
