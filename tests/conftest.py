@@ -1,7 +1,8 @@
-"""What all tests share: one thread, reproducible examples."""
+"""What all tests share: one thread, reproducible examples, processes that hear Ctrl-C."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,9 @@ from hypothesis import settings
 
 settings.register_profile("fedauc", deadline=None, derandomize=True)
 settings.load_profile("fedauc")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job ignores it, and hands that down to what the tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
