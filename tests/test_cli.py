@@ -279,7 +279,7 @@ def test_impossible_numbers_are_refused(fedauc, tmp_path, more):
 def test_an_interrupted_run_says_how_to_go_on(tmp_path):
     command = [
         sys.executable, "-m", "fedauc", "train", "--data", claims_csv(tmp_path), "--label", "fraud",
-        "--client", "state", "--out", tmp_path / "run", "--set", "cycles=5000",
+        "--client", "state", "--out", tmp_path / "run", "--set", "cycles=5000", "--set", "compile=false",
     ]  # fmt: skip
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
