@@ -28,10 +28,10 @@ def some(names: Sequence[str], most: int = 4) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a mistyped name: `` Did you mean 'eta'?`` or the list of what there is."""
+def nearest(name: str, known: Iterable[str], most: int | None = None) -> str:
+    """A hint for a mistyped name: `` Did you mean 'eta'?`` or the list of what there is, or its beginning."""
     options = sorted(known)
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
     if close:
         return f" Did you mean {close[0]!r}?"
-    return f" Known: {', '.join(options)}." if options else ""
+    return f" Known: {some(options, most or len(options))}." if options else ""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,6 +81,25 @@ def test_what_is_known_is_not_done_again_and_the_rest_is_counted(jobs, do, said)
     assert after[0] == "known"
     assert sorted(after) == ["a", "c", "known"]
     assert watch.said == said
+
+
+def fail(work: Work, watch: Watch | None) -> None:
+    raise RuntimeError(work.path.name)
+
+
+@pytest.mark.slow
+def test_an_error_ends_no_other_process_of_the_program():
+    config = Config.resolve("fedavg", {"data.source": "medicare-like"})
+    other = get_context("spawn").Process(target=time.sleep, args=(600,), daemon=True)
+    other.start()
+    try:
+        with pytest.raises(RuntimeError, match=r"^[ab]$"):
+            each([Work(config, Path(name)) for name in "ab"], fail, jobs=2)
+        other.join(0.5)
+        assert other.is_alive()
+    finally:
+        other.kill()
+        other.join()
 
 
 @pytest.mark.slow

@@ -352,7 +352,9 @@ def test_the_command_lists_what_there_is(tmp_path):
         said("000", "table-1", "--seed", -1)
     with pytest.raises(InputError, match="--cells are those of a table: table-1, "):
         said("000", "--cells", "A-FedAvg/*")
-    with pytest.raises(InputError, match=r"is like A-FedAvg/CIFAR10: A-FedAvg/CIFAR-10/\S+\? \(`fedauc rep"):
+    with pytest.raises(
+        InputError, match=r"is like A-FedAvg/CIFAR10\. Did you mean 'A-FedAvg/CIFAR-10/\S+'\? `fedauc rep"
+    ):
         said("000", "table-1", "--cells", "A-FedAvg/CIFAR10")
     with pytest.raises(InputError, match="There is no paper '005'"):
         said("005")

@@ -90,6 +90,7 @@ def _beside(
     """So many at the same time. An error, or Ctrl-C, ends all of them at once: whatever was interrupted can
     be resumed."""
     watch.several(len(todo), min(jobs, len(todo)))
+    others = active_children()
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), _with_parent)
     try:
         with _deaf():
@@ -99,7 +100,8 @@ def _beside(
             ended(begun[future], future.result())
     except BaseException:
         for process in active_children():
-            process.terminate()
+            if process not in others:
+                process.terminate()
         pool.shutdown(wait=False, cancel_futures=True)
         raise
     finally:

@@ -51,6 +51,10 @@ class Stop(NamedTuple):
     folder: Path
     share: float
 
+    @property
+    def rung(self) -> str:
+        return f"{self.share:.6f}"
+
 
 class Reached(NamedTuple):
     """How good it was there; None: it has failed."""
@@ -220,7 +224,7 @@ def _rungs(stop: Stop) -> dict[str, Any]:
 
 def _known(stop: Stop) -> Reached | None:
     """What a trial that has been at its share of the rounds reached there."""
-    found = _rungs(stop).get(f"{stop.share:.6f}")
+    found = _rungs(stop).get(stop.rung)
     return None if found is None else Reached(*found)
 
 
@@ -228,7 +232,7 @@ def _reached(stop: Stop, watch: Watch | None) -> Reached:
     """Have a trial go on to its share of the rounds."""
     reached = _trained(stop, watch)
     stop.folder.mkdir(parents=True, exist_ok=True)
-    write_json(stop.folder / RUNGS, _rungs(stop) | {f"{stop.share:.6f}": tuple(reached)})
+    write_json(stop.folder / RUNGS, _rungs(stop) | {stop.rung: tuple(reached)})
     return reached
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -143,10 +142,10 @@ class Paper:
         cells = [cell for cell in self.cells if cell.table == home and like(cell.key, within)]
         for pattern in patterns:
             if not any(like(cell.key, pattern) for cell in cells):
-                close = get_close_matches(pattern, [cell.key for cell in cells], n=1, cutoff=0.5)
-                names = f"{close[0]}?" if close else ", ".join([cell.key for cell in cells[:4]] + ["…"])
-                all_of_them = f"`fedauc reproduce {self.name}` lists all"
-                raise InputError(f"No cell of {table} is like {pattern}: {names} ({all_of_them}).")
+                hint = nearest(pattern, (cell.key for cell in cells), most=4)
+                raise InputError(
+                    f"No cell of {table} is like {pattern}.{hint} `fedauc reproduce {self.name}` lists all."
+                )
         return [cell for cell in cells if not patterns or any(like(cell.key, each) for each in patterns)]
 
 
