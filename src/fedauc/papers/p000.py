@@ -73,7 +73,7 @@ ETA: Mapping[str, Mapping[str, float]] = {
     "CIFAR-10": {
         "CyCp-FedAvg": 0.1,
         "A-FedAvg": 0.1,
-        "A-SCAFFOLD": 0.1,  # not tuned yet
+        "A-SCAFFOLD": 0.03,
         "RS-Minimax": 0.001,
         "RS-Pairwise": 0.001,
         "CyCp-Minimax": 0.001,
