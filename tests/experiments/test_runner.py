@@ -10,6 +10,7 @@ import sys
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 from safetensors.torch import load_file, save_file
 
@@ -180,6 +181,29 @@ def test_a_run_with_few_checkpoints_pauses_and_resumes_bit_for_bit(tmp_path, mon
     resumed = runner.run(config_for(path), folder, resume=True)
     same = undisturbed.keys() - {"seconds", "started", "finished"}
     assert {key: resumed[key] for key in same} == {key: undisturbed[key] for key in same}
+
+
+@pytest.mark.parametrize("change", ["other values", "a column more"])
+def test_a_run_does_not_go_on_with_rows_that_have_changed(tmp_path, change):
+    path, folder = claims_csv(tmp_path), tmp_path / "run"
+    with pytest.raises(runner.Paused):
+        runner.run(config_for(path), folder, until=4)
+    table = pd.read_csv(path)
+    table["amount" if change == "other values" else "more"] = table["amount"].to_numpy()[::-1]
+    table.to_csv(path, index=False)
+    with pytest.raises(InputError, match=r"The rows have changed since the run in .*run was interrupted"):
+        runner.run(config_for(path), folder, resume=True)
+
+
+def test_a_run_goes_on_where_its_rows_have_moved_to(tmp_path):
+    path, folder = claims_csv(tmp_path), tmp_path / "run"
+    with pytest.raises(runner.Paused):
+        runner.run(config_for(path), folder, until=4)
+    moved = path.rename(tmp_path / "moved.csv")
+    result = runner.run(config_for(moved), folder, resume=True)
+    assert result["test_auc"] == runner.run(config_for(moved), tmp_path / "undisturbed")["test_auc"]
+    with pytest.raises(InputError, match=r"another configuration \(data.path\)"):
+        runner.run(config_for(claims_csv(tmp_path)), folder, resume=True)  # (finished, of whatever rows)
 
 
 def test_rounds_that_wait_for_their_turn_hold_no_state(tmp_path, monkeypatch):

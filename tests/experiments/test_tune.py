@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 
+import pandas as pd
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -13,6 +14,7 @@ from fedauc.cli import app
 from fedauc.core.checkpoint import read_tensors
 from fedauc.errors import InputError, OutOfMemory
 from fedauc.experiments import runner
+from fedauc.experiments.compare import compare
 from fedauc.experiments.config import Config, parse_grid
 from fedauc.experiments.predict import Predictor
 from fedauc.experiments.tune import default_grid, tune
@@ -126,6 +128,66 @@ def test_a_trial_that_fails_says_why(tmp_path):
         tune(METHOD, settings, grid | {"eta": [1e30]}, [0], tmp_path / "none")
 
 
+def test_whoever_fails_late_makes_room_for_the_next(tmp_path):
+    """The one that goes on does so because its step size has not grown yet."""
+    settings = settings_for(tmp_path) | {"schedule.stage_cycles": 4}
+    grid = {"decay": [1e30, 0.3, 0.1]}
+    content = tune(METHOD, settings, grid, [0], tmp_path / "out")
+    best, _, last = content["trials"]
+    assert content["best"]["settings"] == best["settings"]
+    assert best["settings"]["decay"] < 1
+    assert best["share"] == 1
+    assert (last["settings"]["decay"], last["share"]) == (1e30, pytest.approx(1 / 3))
+    assert last["valid_auc_by_share"][1] is None
+    assert plain(tune(METHOD, settings, grid, [0], tmp_path / "out", resume=True)) == plain(content)
+
+
+def test_rows_that_have_changed_are_noticed(tmp_path):
+    settings, grid = settings_for(tmp_path), {"eta": [0.1, 0.3, 1.0]}
+    path = tmp_path / "claims.csv"
+    assert [str(path)] == settings["data.path"]
+    with pytest.raises(KeyboardInterrupt):
+        tune(METHOD, settings, grid, [0], tmp_path / "out", watch=Interrupts(8))
+    table = pd.read_csv(path)
+    table["amount"] = table["amount"].to_numpy()[::-1]
+    table.to_csv(path, index=False)
+    with pytest.raises(InputError, match="The rows have changed since the search in"):
+        tune(METHOD, settings, grid, [0], tmp_path / "out", resume=True)
+
+
+def test_trials_of_a_lost_search_are_not_those_of_another(tmp_path):
+    settings = settings_for(tmp_path) | {"schedule.cycles": 1}
+    tune(METHOD, settings, {"eta": [0.1]}, [0], tmp_path / "out")
+    (tmp_path / "out/tune.json").unlink()
+    with pytest.raises(InputError, match=r"has lost its tune.json"):
+        tune(METHOD, settings, {"eta": [5.0]}, [0], tmp_path / "out")
+
+
+def test_a_folder_holds_things_of_one_kind(search, tmp_path):
+    folder, settings, content = search
+    config = Config.resolve(METHOD, settings)
+    with pytest.raises(InputError, match=r"out holds a search; choose another --out"):
+        runner.run(config, folder)
+    with pytest.raises(InputError, match=r"out holds a search; choose another --out"):
+        compare([METHOD], settings, [0], folder)
+    with pytest.raises(InputError, match=r"seed-0 holds a run; choose another --out"):
+        tune(METHOD, settings, GRID, [0], folder / content["best"]["runs"][0])
+
+
+def test_what_makes_no_difference_is_said(tmp_path):
+    settings = settings_for(tmp_path) | {"schedule.cycles": 1}
+    grid = {"eta": [0.01, 0.1, 1.0, 10.0], "train.warmup_cycles": [10, 20]}
+    content = tune(METHOD, settings, grid, [0], tmp_path / "out", most=5)
+    tried = [row["settings"]["eta"] for row in content["trials"]]
+    best = content["best"]
+    ends = [note for note in best["notes"] if note.startswith("eta=")]
+    assert bool(ends) == (best["settings"]["eta"] in (min(tried), max(tried)))
+    both = tune(METHOD, settings, grid | {"eta": [0.1]}, [0], tmp_path / "both")["best"]
+    assert [note for note in both["notes"] if "warmup" in note] == [
+        "train.warmup_cycles=20 came to the same as train.warmup_cycles=10."
+    ]
+
+
 def test_a_part_of_the_grid_is_drawn(tmp_path):
     settings = settings_for(tmp_path) | {"schedule.cycles": 1}
     found = [tune(METHOD, settings, GRID, [seed], tmp_path / str(seed), most=3) for seed in (0, 1)]
@@ -155,7 +217,7 @@ def test_a_grid_that_cannot_be(grid, why, tmp_path):
 
 def test_grids_are_written_as_settings_are():
     asked = parse_grid(["eta=0.1,1e-2", "model.hidden=[5],[5, 3]", "objective.link=sigmoid"])
-    assert asked == {"eta": [0.1, "1e-2"], "model.hidden": [[5], [5, 3]], "objective.link": ["sigmoid"]}
+    assert asked == {"eta": [0.1, 0.01], "model.hidden": [[5], [5, 3]], "objective.link": ["sigmoid"]}
     for wrong in ("eta", "=1", "eta=", "eta=[1"):
         with pytest.raises(InputError, match="--grid takes"):
             parse_grid([wrong])

@@ -21,7 +21,7 @@ from fedauc.experiments.assembly import Prepared
 from fedauc.experiments.config import CHOSEN, Config, UnknownSetting
 from fedauc.experiments.jobs import each, prepared
 from fedauc.experiments.outcome import versions
-from fedauc.experiments.records import read_json, write_json
+from fedauc.experiments.records import of_one_kind, read_json, write_json
 from fedauc.experiments.runner import Watch
 from fedauc.models import Model
 from fedauc.transports import ranks
@@ -73,6 +73,7 @@ def compare(
     if len(set(methods)) != len(methods):
         raise InputError("--methods names a method twice.")
     configs = {name: Config.resolve(name, relevant(name, overrides, methods)) for name in methods}
+    here.told(lambda: of_one_kind(out, "compare.json"))
     if here.told((out / "compare.json").exists) and not resume:
         raise InputError(f"{out} already holds a comparison; choose another --out, or --resume to go on.")
     if here.first:

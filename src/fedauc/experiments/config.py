@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import re
 import textwrap
 import typing
 from collections.abc import Iterable, Mapping
@@ -53,6 +54,7 @@ CHOSEN: dict[str, dict[str, type]] = {
 }
 EVERYBODY = 100
 """Default of `schedule.cycles` with everybody in every round, where a cycle is one round."""
+POWER = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 TOP: dict[str, Any] = {"seed": int, "device": str}
 MACHINE = {
     f"train.{name}"
@@ -243,7 +245,10 @@ def same_setting(a: str, b: str) -> bool:
 
 
 def parse_grid(items: Iterable[str]) -> dict[str, list[Any]]:
-    """`key=value,value` texts; a value with commas of its own is written [in, brackets]."""
+    """`key=value,value` texts; a value with commas of its own is written [in, brackets].
+
+    1e-3 is a number, which YAML has as 1.0e-3 only.
+    """
     parsed: dict[str, list[Any]] = {}
     for item in items:
         key, equals, text = item.partition("=")
@@ -255,7 +260,7 @@ def parse_grid(items: Iterable[str]) -> dict[str, list[Any]]:
             raise InputError(f"--grid takes key=value,value,…, not {item!r}.")
         if key.strip() in parsed:
             raise InputError(f"--grid names {key.strip()} twice: all its values go behind one --grid.")
-        parsed[key.strip()] = values
+        parsed[key.strip()] = [float(v) if isinstance(v, str) and POWER.fullmatch(v) else v for v in values]
     return parsed
 
 

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import lru_cache
 from multiprocessing import active_children, get_context, parent_process
@@ -14,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from fedauc.errors import InputError
+from fedauc.errors import InputError, OutOfMemory
 from fedauc.experiments.assembly import Prepared
 from fedauc.experiments.config import Config
 from fedauc.experiments.prepare import prepare
@@ -98,11 +99,16 @@ def _beside(
         for future in as_completed(begun):
             watch.one_less()
             ended(begun[future], future.result())
-    except BaseException:
+    except BaseException as error:
         for process in active_children():
             if process not in others:
                 process.terminate()
         pool.shutdown(wait=False, cancel_futures=True)
+        if isinstance(error, BrokenProcessPool):
+            raise OutOfMemory(
+                "The process of a run was killed from outside, as a system does that has no memory left:"
+                " fewer --jobs need less. What was finished is kept."
+            ) from error
         raise
     finally:
         watch.end()

@@ -14,6 +14,16 @@ from fedauc.core.loop import RoundRecord
 from fedauc.errors import InputError
 from fedauc.experiments.evaluation import Validated
 
+KINDS = {"config.json": "a run", "tune.json": "a search", "compare.json": "a comparison"}
+"""What a folder holds in which there is such a file."""
+
+
+def of_one_kind(folder: Path, own: str) -> None:
+    """Refuse a folder that holds something of another kind: their reports would replace one another."""
+    for file, what in KINDS.items():
+        if file != own and (folder / file).exists():
+            raise InputError(f"{folder} holds {what}; choose another --out.")
+
 
 def read_json(path: Path) -> Any:
     """A JSON file of a run."""

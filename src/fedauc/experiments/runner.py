@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from fedauc.experiments.config import Config
 from fedauc.experiments.evaluation import Beside, Validated, validated
 from fedauc.experiments.outcome import Trained, answered, summarise
 from fedauc.experiments.prepare import prepare
-from fedauc.experiments.records import MetricsFile, read_json, write_json
+from fedauc.experiments.records import MetricsFile, of_one_kind, read_json, write_json
 from fedauc.experiments.selection import Candidate, Selection
 from fedauc.methods.base import of
 from fedauc.models import Model
@@ -118,12 +118,13 @@ def run(
 
 def _done(config: Config, out: Path, resume: bool) -> dict[str, Any] | None:
     """The result of a folder that holds a finished run; a run that is not this one is an error."""
+    of_one_kind(out, "config.json")
     if (out / "result.json").exists():
         if not resume:
             raise InputError(
                 f"{out} already holds a run; choose another --out, or --resume to go on with it."
             )
-        _same_config(out, config)
+        _same_config(out, config, ("data.root",))
         return read_json(out / "result.json")
     started = (out / "config.json").exists()
     if started and not resume:
@@ -131,7 +132,7 @@ def _done(config: Config, out: Path, resume: bool) -> dict[str, Any] | None:
             f"{out} holds an unfinished run; choose another --out, or --resume to go on with it."
         )
     if started:
-        _same_config(out, config)
+        _same_config(out, config, ("data.root", "data.path"))  # (its checkpoint knows the rows)
     return None
 
 
@@ -173,6 +174,11 @@ def train(
     saved = out / "checkpoint.safetensors" if out is not None else None
     found = here.told(lambda: checkpoint.read_latest(saved) if saved else None)
     if saved is not None and found is not None:
+        if found[1].get("rows", prepared.fingerprint) != prepared.fingerprint:
+            raise InputError(
+                f"The rows have changed since the run in {out} was interrupted, so it cannot go on with them;"
+                " choose another --out."
+            )
         state, flat, extra = checkpoint.restored(saved, *found, state, config.device)
         selection = _selected(flat, extra, prepared.valid)
         before = extra["seconds"]
@@ -201,7 +207,7 @@ def train(
         log.flush()
         if kept(record.round) or pace.due():
             with pace.writing():
-                _save(saved, state, selection, seconds)
+                _save(saved, state, selection, {"seconds": seconds, "rows": prepared.fingerprint})
             fed.transport.committed(state.memory)
 
     def validate(record: RoundRecord, state: RunState, z: Tree, seconds: float) -> None:
@@ -297,17 +303,19 @@ def _start(
     return taken, Ledger.from_dict(result["ledger"]), float(result["seconds"])
 
 
-def _same_config(out: Path, config: Config) -> None:
-    if keys := config.differing(read_json(out / "config.json")):
+def _same_config(out: Path, config: Config, places: Sequence[str]) -> None:
+    """Where the same rows lie, `places` say: that may have changed."""
+    kept = read_json(out / "config.json")
+    if keys := [key for key in config.differing(kept) if key not in places]:
         raise InputError(
             f"{out} holds a run with another configuration ({some(keys)}) and cannot be resumed with"
             " this one; choose another --out."
         )
 
 
-def _save(path: Path, state: RunState, selection: Selection | None, seconds: float) -> None:
+def _save(path: Path, state: RunState, selection: Selection | None, about: Mapping[str, Any]) -> None:
     trees: dict[str, Tree] = {}
-    extra: dict[str, Any] = {"seconds": seconds}
+    extra: dict[str, Any] = dict(about)
     if selection is not None:
         for name, candidate in (("peak", selection.peak), ("choice", selection.choice)):
             trees[name] = candidate.z

@@ -5,6 +5,8 @@
         every trial of T goes on to the share s of its rounds, with every seed
         T ← the best ⌈|T|/η⌉ by the mean validation AUC        (not after the last share)
 
+Where all of T fail at a share, the next best that have not failed take their place.
+
 Jamieson & Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", AISTATS 2016.
 
 A trial is a run that pauses and goes on bit for bit, so nothing is trained twice, the best trial's folder is
@@ -22,7 +24,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +36,7 @@ from fedauc.experiments import runner
 from fedauc.experiments.config import Config, same_setting
 from fedauc.experiments.jobs import each, prepared
 from fedauc.experiments.outcome import versions
-from fedauc.experiments.records import read_json, write_json
+from fedauc.experiments.records import of_one_kind, read_json, write_json
 from fedauc.experiments.runner import Paused, Watch
 
 RESULT, RUNGS = "tune.json", "rungs.json"
@@ -71,23 +73,40 @@ class Trial:
     number: int
     settings: dict[str, Any]
     config: Config
-    aucs: list[float | None]
-    """Mean validation AUC at every share of the rounds that it has come to; None: it has failed."""
+    aucs: dict[float, float | None] = field(default_factory=dict)
+    """Mean validation AUC by the share of the rounds that it has come to; None: it has failed there."""
     rounds: int = 0
     why: str = ""
 
-    def take(self, reached: Sequence[Reached]) -> None:
+    def take(self, share: float, reached: Sequence[Reached]) -> None:
         """What it reached with every seed."""
         known = [one.auc for one in reached if one.auc is not None]
-        self.aucs.append(statistics.fmean(known) if len(known) == len(reached) else None)
+        self.aucs[share] = statistics.fmean(known) if len(known) == len(reached) else None
         self.why = next((one.why for one in reached if one.why), "")
         self.rounds = max(self.rounds, *(one.round for one in reached))
 
     @property
-    def rank(self) -> tuple[int, float]:
-        """Larger is better: who came further, then the validation AUC."""
-        alive = [auc for auc in self.aucs if auc is not None]
-        return len(alive), alive[-1] if alive else -math.inf
+    def failed(self) -> bool:
+        return None in self.aucs.values()
+
+    @property
+    def last(self) -> tuple[float, float | None]:
+        """The largest share of the rounds that it has come to without failing, and the AUC there."""
+        return max(((share, auc) for share, auc in self.aucs.items() if auc is not None), default=(0.0, None))
+
+    @property
+    def rank(self) -> tuple[bool, float, float]:
+        """Larger is better: who has not failed, who came further, then the validation AUC."""
+        share, auc = self.last
+        return not self.failed, share, -math.inf if auc is None else auc
+
+    def twin(self, other: Trial, name: str) -> bool:
+        """Whether another value of a setting has changed nothing."""
+        return (
+            self.settings[name] != other.settings[name]
+            and {**self.settings, name: None} == {**other.settings, name: None}
+            and all(self.aucs[share] == auc for share, auc in other.aucs.items() if share in self.aucs)
+        )
 
 
 def tune(
@@ -123,33 +142,35 @@ def tune(
         "factor": factor,
         "config": Config.resolve(method, overrides).as_dict(),
     }
-    if not (out / RESULT).exists():
-        prepared(trials[0].config.changed({"seed": seeds[0]}))  # (what cannot be read leaves nothing behind)
-    _begin(out, about, resume)
-    shares = _shares(trials, factor)
-    alive, content = trials, {}
+    _free(out, resume)
+    # (what cannot be read leaves nothing behind)
+    about["rows"] = prepared(trials[0].config.changed({"seed": seeds[0]})).fingerprint
+    _begin(out, about)
+    shares, room, content = _shares(trials, factor), len(trials), {}
     for place, share in enumerate(shares):
-        stops = [
-            Stop(trial.config.changed({"seed": seed}), out / _folder(trial.number, seed), share)
-            for trial in alive
-            for seed in seeds
-        ]
-        found = iter(each(stops, _reached, jobs, watch, known=_known))
-        for trial in alive:
-            trial.take([next(found) for _ in seeds])
-        content = _content(about, trials, shares[: place + 1], seeds)
-        write_json(out / RESULT, content)
-        checkpoint.write_atomic(out / "tune.csv", _csv(content["trials"]).encode())
-        survivors = sorted((t for t in alive if t.aucs[-1] is not None), key=lambda t: t.rank, reverse=True)
-        if not survivors:
-            raise InputError(f"All trials have failed; the first one: {alive[0].why}")
-        alive = survivors[: math.ceil(len(alive) / factor)]
+        chosen: list[Trial] = []
+        while all(trial.failed for trial in chosen):
+            chosen = [trial for trial in _ranked(trials) if not trial.failed][:room]
+            if not chosen:
+                raise InputError(f"All trials have failed; the first one: {trials[0].why}")
+            stops = [
+                Stop(trial.config.changed({"seed": seed}), out / _folder(trial.number, seed), share)
+                for trial in chosen
+                for seed in seeds
+            ]
+            found = iter(each(stops, _reached, jobs, watch, known=_known))
+            for trial in chosen:
+                trial.take(share, [next(found) for _ in seeds])
+            content = _content(about, trials, shares[: place + 1], seeds)
+            write_json(out / RESULT, content)
+            checkpoint.write_atomic(out / "tune.csv", _csv(content["trials"]).encode())
+        room = math.ceil(len(chosen) / factor)
     best = content["best"]
     results = [read_json(out / run / "result.json") for run in best["runs"]]
     aucs = [result["test_auc"] for result in results]
     best |= {"test_auc": statistics.fmean(aucs), "test_auc_by_seed": aucs}
     best["test_auc_std"] = statistics.stdev(aucs) if len(aucs) > 1 else None
-    best["notes"] = [*results[0]["data"]["notes"], *_edges(best["settings"], grid)]
+    best["notes"] = [*results[0]["data"]["notes"], *_edges(trials)]
     write_json(out / RESULT, content)
     return content
 
@@ -186,7 +207,7 @@ def _trials(
     found = []
     for number, values in enumerate(picked):
         settings = dict(zip(grid, values, strict=True))
-        found.append(Trial(number, settings, Config.resolve(method, {**overrides, **settings}), []))
+        found.append(Trial(number, settings, Config.resolve(method, {**overrides, **settings})))
     if any(trial.config.data != found[0].config.data for trial in found):
         raise InputError("The grid changes the data, but trials are compared on the same validation rows.")
     return found
@@ -203,16 +224,24 @@ def _shares(trials: Sequence[Trial], factor: int) -> list[float]:
     return [1 / factor**k for k in range(halvings, -1, -1)]
 
 
-def _edges(settings: Mapping[str, Any], grid: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Whether the best values are at an end of what was tried."""
-    notes = []
-    for name, value in settings.items():
+def _ranked(trials: Sequence[Trial]) -> list[Trial]:
+    """The best first."""
+    return sorted(trials, key=lambda trial: trial.rank, reverse=True)
+
+
+def _edges(trials: Sequence[Trial]) -> list[str]:
+    """Whether the best values are at an end of what was tried, or as good as others."""
+    best, notes = _ranked(trials)[0], []
+    for name, value in best.settings.items():
+        if twins := [trial for trial in trials if best.twin(trial, name)]:
+            notes.append(f"{name}={twins[0].settings[name]} came to the same as {name}={value}.")
+            continue
         try:
-            tried, best = [float(each) for each in grid[name]], float(value)
+            tried, found = [float(trial.settings[name]) for trial in trials], float(value)
         except (TypeError, ValueError):  # no numbers
             continue
-        if len(tried) > 1 and best in (min(tried), max(tried)) and not isinstance(value, bool):
-            end, beyond = ("smallest", "smaller") if best == min(tried) else ("largest", "larger")
+        if len(set(tried)) > 1 and found in (min(tried), max(tried)) and not isinstance(value, bool):
+            end, beyond = ("smallest", "smaller") if found == min(tried) else ("largest", "larger")
             notes.append(f"{name}={value} is the {end} that was tried: {beyond} ones may be better still.")
     return notes
 
@@ -259,45 +288,57 @@ def _trained(stop: Stop, watch: Watch | None) -> Reached:
     return Reached(result["valid_auc"], result["rounds"])
 
 
-def _begin(out: Path, about: Mapping[str, Any], resume: bool) -> None:
-    """The folder is new, or holds the same search."""
-    known = read_json(out / RESULT) if (out / RESULT).exists() else None
-    if known is not None and not resume:
+def _free(out: Path, resume: bool) -> None:
+    """The folder is new, or a search is to go on in it."""
+    of_one_kind(out, RESULT)
+    if (out / RESULT).exists() and not resume:
         raise InputError(f"{out} already holds a search; choose another --out, or --resume to go on.")
+    if not (out / RESULT).exists() and any(out.glob("trial-*")):
+        raise InputError(f"{out} holds trials of a search that has lost its {RESULT}; choose another --out.")
+
+
+def _begin(out: Path, about: Mapping[str, Any]) -> None:
+    """The folder is new, or holds the same search."""
     asked = json.loads(json.dumps(about))
-    if known is not None and {name: known.get(name) for name in asked} != asked:
-        raise InputError(f"{out} holds another search (other data, grid or seeds); choose another --out.")
+    if (out / RESULT).exists():
+        known = read_json(out / RESULT)
+        other = [name for name in asked if known.get(name, asked[name]) != asked[name]]
+        if other == ["rows"]:
+            raise InputError(f"The rows have changed since the search in {out} began; choose another --out.")
+        if other:
+            raise InputError(f"{out} holds another search (other data, grid or seeds); choose another --out.")
+        return
     out.mkdir(parents=True, exist_ok=True)
-    if known is None:
-        write_json(out / RESULT, {"schema": 1, "kind": "tune"} | asked)
+    write_json(out / RESULT, {"schema": 1, "kind": "tune"} | asked)
 
 
 def _content(
     about: Mapping[str, Any], trials: Sequence[Trial], shares: Sequence[float], seeds: Sequence[int]
 ) -> dict[str, Any]:
     """tune.json: all trials, the best first."""
-    ranked = sorted(trials, key=lambda trial: trial.rank, reverse=True)
+    ranked = _ranked(trials)
     rows = [
         {
             "trial": trial.number,
             "settings": trial.settings,
-            "valid_auc": next((auc for auc in reversed(trial.aucs) if auc is not None), None),
-            "share": shares[len(trial.aucs) - 1],
+            "valid_auc": trial.last[1],
+            "share": trial.last[0],
             "rounds": trial.rounds,
-            "valid_auc_by_share": trial.aucs,
+            "valid_auc_by_share": [trial.aucs.get(share) for share in shares if share <= max(trial.aucs)],
             "note": trial.why,
         }
         for trial in ranked
     ]
     best = ranked[0]
     runs = [_folder(best.number, seed) for seed in seeds]
+    found = {"settings": best.settings, "valid_auc": rows[0]["valid_auc"], "runs": runs}
     return {
         "schema": 1,
         "kind": "tune",
         **about,
         "shares": list(shares),
         "trials": rows,
-        "best": {"settings": best.settings, "valid_auc": rows[0]["valid_auc"], "runs": runs},
+        "best": None if best.failed else found,
         "versions": versions(),
     }
 

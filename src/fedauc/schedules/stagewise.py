@@ -5,6 +5,7 @@ A constant schedule is the special case of one stage (`stage_cycles=None`).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,7 +35,7 @@ class Stagewise:
 
     def __post_init__(self) -> None:
         for name in ("eta", "decay", "growth"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"{name}={getattr(self, name)} must be positive.")
         for name in ("steps", "cycles", "stage_cycles"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
