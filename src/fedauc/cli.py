@@ -271,6 +271,9 @@ def reproduce(
         if value < least:
             raise InputError(f"--{name} must be at least {least}.")
     patterns = [each.strip() for each in ",".join(cells or []).split(",") if each.strip()]
+    if cells and not patterns:
+        raise InputError("--cells names none; leave it out to run all of them.")
+    failed: list[Any] = []
     rows = run(
         chosen,
         table,
@@ -284,8 +287,11 @@ def reproduce(
         add=add,
         watch=watch_on(err_console, quiet),
         say=lambda text: err_console.print(text, highlight=False, markup=False),
+        failed=failed.append,
     )
     print_cells(rows)
+    if failed:
+        raise typer.Exit(1)
 
 
 @app.command()

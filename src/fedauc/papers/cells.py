@@ -98,7 +98,7 @@ class Cell:
         """Why it cannot be run here; empty: it can."""
         for path in self._paths(root):
             if not path.exists():
-                return f"{path} does not exist."
+                return f"{path} does not exist. Where it is, --data-root or FEDAUC_DATA says."
         source = str(self.settings.get("data.source"))
         return self.missing or ("" if source not in SOURCES else _unreadable(source, root))
 

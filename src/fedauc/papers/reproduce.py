@@ -59,8 +59,10 @@ def reproduce(
     add: bool = False,
     watch: Watch | None = None,
     say: Callable[[str], None] = lambda text: None,
+    failed: Callable[[Job], None] = lambda job: None,
 ) -> list[dict[str, Any]]:
-    """Run the cells that can be run; each one's row goes into results.json when its last seed is done.
+    """Run the cells that can be run; each one's row goes into results.json when its last seed is done. What
+    has `failed` does not stop the others.
 
     A row is of all seeds that were ever measured in `out` with the same settings; with `add` also of those
     that stand in results.json with the same settings, wherever they were measured.
@@ -84,12 +86,19 @@ def reproduce(
         say(f"{some(keys, 3)}: left out. {why}")
     if not work:
         raise InputError("None of these cells can be run here.")
+    if ranks.here().first:  # (what cannot be written is better known before hours of training)
+        (results / paper.name).mkdir(parents=True, exist_ok=True)
+        for file in (RESULTS, CURVES):
+            _rows(results / paper.name / file)
     rows: dict[str, dict[str, Any]] = {}
     left = {key: len(mine) for key, mine in work.items()}
 
     def after(job: Job, measured: Measured) -> None:
         value = "not reached" if measured.value is None else f"{measured.value:.4f}"
-        say(f"{job.cell.key} seed {job.config.seed}: {measured.more.get(FAILED) or value}")
+        if why := measured.more.get(FAILED):
+            failed(job)
+            value = f"failed: {why}"
+        say(f"{job.cell.key} seed {job.config.seed}: {value}")
         left[job.cell.key] -= 1
         if left[job.cell.key] == 0 and ranks.here().first and (known := _ever(job)):
             stood = _row_of(results / paper.name / RESULTS, _named(job.cell))
@@ -104,7 +113,8 @@ def reproduce(
     pieces = [job for seed in zip(*work.values(), strict=True) for job in seed]
     each(pieces, _measured, jobs, watch, after, known)
     if ranks.here().first:
-        say(f"numbers: {results / paper.name / RESULTS}")
+        if rows:
+            say(f"numbers: {results / paper.name / RESULTS}")
         for drawn in draw(paper.pictures, results / paper.name):
             say(f"picture: {drawn}")
     return [rows[key] for key in work if key in rows]
@@ -137,7 +147,8 @@ def _known(config: Config, folder: Path) -> Known | None:
 
 
 def _differing(config: Config, kept: Mapping[str, Any]) -> list[str]:
-    return [key for key in config.differing(kept["config"]) if key not in ("device", "data.root")]
+    where = ("device", "data.root", "data.path")  # (the names of files are the cell's own)
+    return [key for key in config.differing(kept["config"]) if key not in where]
 
 
 def _share(job: Job, paper: Paper, out: Path) -> None:
@@ -171,8 +182,19 @@ def _take(cell: Cell, published: Path, home: Path, root: str | None) -> None:
 
 
 def _row_of(path: Path, named: Mapping[str, str]) -> dict[str, Any] | None:
+    return next((row for row in _rows(path) if {name: row[name] for name in KEY} == named), None)
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """Of a file of them, if it is there."""
     rows = read_json(path) if path.exists() else []
-    return next((row for row in rows if {name: row[name] for name in KEY} == named), None)
+    if not isinstance(rows, list) or not all(
+        isinstance(row, dict) and row.keys() >= set(KEY) for row in rows
+    ):
+        raise InputError(
+            f"{path} is not a list of cells, as this command writes it; choose another --results."
+        )
+    return rows
 
 
 def _named(cell: Cell) -> dict[str, str]:
@@ -209,8 +231,12 @@ def _row(paper: Paper, cell: Cell, known: Sequence[Known]) -> dict[str, Any]:
     values = [measured.value for measured in found]
     reached = [value for value in values if value is not None]
     whole = len(reached) == len(values)
-    first = f" --seed {seeds[0]}" if seeds[0] else ""
-    command = f"fedauc reproduce {paper.name} {cell.table} --cells '{cell.key}'{first}"
+    command = f"fedauc reproduce {paper.name} {cell.table} --cells '{cell.key}'"
+    devices = dict(zip(seeds, (each.device for each in known), strict=True))
+    commands = [
+        f"{command}{f' --seed {first}' if first else ''} --seeds {count} --device {devices[first]}"
+        for first, count in _stretches(seeds)
+    ]
 
     def mean(name: str) -> float:
         return statistics.fmean(getattr(measured, name) for measured in found)
@@ -232,15 +258,21 @@ def _row(paper: Paper, cell: Cell, known: Sequence[Known]) -> dict[str, Any]:
             for name in dict.fromkeys(name for measured in found for name in measured.more)
         },
         "devices": [each.device for each in known],
-        "command": f"{command} --seeds {seeds[-1] - seeds[0] + 1} --device {known[0].device}",
+        "command": " && ".join(commands),
         "settings": _settings(cell),
         "note": cell.note,
     }
 
 
+def _stretches(seeds: Sequence[int]) -> list[tuple[int, int]]:
+    """Seeds in their order as the first ones and lengths of stretches without a gap."""
+    firsts = [seed for seed in seeds if seed - 1 not in seeds]
+    ends = [seed + 1 for seed in seeds if seed + 1 not in seeds]
+    return [(first, end - first) for first, end in zip(firsts, ends, strict=True)]
+
+
 def merge(path: Path, row: Mapping[str, Any], write: Callable[[Path, list[Any]], None] = write_json) -> None:
     """Put a row into a file of them, in the place of that of the same cell."""
-    known = read_json(path) if path.exists() else []
-    mine = {tuple(each[name] for name in KEY): dict(each) for each in (*known, row)}
+    mine = {tuple(each[name] for name in KEY): dict(each) for each in (*_rows(path), row)}
     path.parent.mkdir(parents=True, exist_ok=True)
     write(path, sorted(mine.values(), key=place_of))
