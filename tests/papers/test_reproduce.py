@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,15 +13,17 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+from tests.experiments.tables import claims_csv
 from typer.testing import CliRunner
 
 from fedauc.cli import app
-from fedauc.errors import InputError
+from fedauc.errors import InputError, OutOfMemory
+from fedauc.experiments.runner import Silent
 from fedauc.papers import PAPERS, Cell, Paper
 from fedauc.papers.cells import printed
 from fedauc.papers.names import DONE, name_of
 from fedauc.papers.pictures import Panel, Picture, draw
-from fedauc.papers.reproduce import merge, reproduce
+from fedauc.papers.reproduce import Job, merge, reproduce
 from fedauc.transports.memory import sufficing
 
 
@@ -46,7 +50,7 @@ STATED = {
         "table-9": (14, "*/CIFAR-10/*", {"model": "resnet18"}),
     },
     "001": {
-        "figure-1": (36, "*/K=16*", {"data.clients": 16, "schedule.decay": 1 / 3}),
+        "figure-1": (48, "*/K=16*", {"data.clients": 16, "schedule.decay": 1 / 3}),
         "table-3": (25, "*", {}),
     },
     "002": {
@@ -173,7 +177,8 @@ def test_ours_stand_beside_theirs_and_nothing_is_run_twice(paper, tmp_path):
     (row,) = run(["fedavg/digits/*"], [3])  # a seed more: it joins those that are there
     assert row["seeds"] == [0, 1, 3]
     assert row["ours_by_seed"][0] == first
-    assert row["command"].endswith("'FedAvg/digits/p=1' --seeds 4 --device cpu")
+    command = "fedauc reproduce 099 table-1 --cells 'FedAvg/digits/p=1'"
+    assert row["command"] == f"{command} --seeds 2 --device cpu && {command} --seed 3 --seeds 1 --device cpu"
 
 
 def test_the_same_cell_of_another_table_is_not_run_again(paper, tmp_path):
@@ -248,7 +253,11 @@ def test_whoever_has_no_memory_left_is_said_and_tried_again(paper, tmp_path):
             replace(paper, cells=cells), "table-1", [], [0], tmp_path / "runs", tmp_path, say=said.append
         )
         assert [row["method"] for row in rows] == ["Pairwise"]
-    told = [line for line in said if line.startswith("FedAvg/digits/p=1 seed 0: The memory of cpu does not")]
+    told = [
+        line
+        for line in said
+        if line.startswith("FedAvg/digits/p=1 seed 0: failed: The memory of cpu does not")
+    ]
     assert len(told) == 2
     assert "--jobs" in told[0]
 
@@ -260,10 +269,66 @@ def test_what_fails_does_not_stop_the_others(paper, tmp_path):
     )
     said: list[str] = []
     broken = replace(paper, cells=(wild, good))
-    rows = reproduce(broken, "table-1", [], [0], tmp_path / "runs", tmp_path, jobs=2, say=said.append)
+    failed: list[Job] = []
+    rows = reproduce(
+        broken, "table-1", [], [0], tmp_path / "runs", tmp_path, jobs=2, say=said.append, failed=failed.append
+    )
     assert [row["method"] for row in rows] == ["FedAvg"]
+    assert [job.cell.method for job in failed] == ["Wild"]
     assert [row["method"] for row in json.loads((tmp_path / "099/results.json").read_text())] == ["FedAvg"]
-    assert any(line.startswith("Wild/digits/p=1 seed 0: ") and "finite" in line for line in said)
+    assert any(line.startswith("Wild/digits/p=1 seed 0: failed: ") and "finite" in line for line in said)
+    said.clear()
+    assert (
+        reproduce(broken, "table-1", ["wild/*"], [0], tmp_path / "runs", tmp_path / "new", say=said.append)
+        == []
+    )
+    assert not any(line.startswith("numbers:") for line in said)
+
+
+def _killed(config, folder, watch):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_is_killed_is_an_error_of_one_sentence(paper, tmp_path):
+    cells = tuple(replace(cell, measure=_killed) for cell in paper.cells[:2])
+    with pytest.raises(OutOfMemory, match=r"was killed from outside.* fewer --jobs need less"):
+        reproduce(replace(paper, cells=cells), "table-1", [], [0], tmp_path / "runs", tmp_path, jobs=2)
+
+
+def test_files_may_lie_elsewhere_when_a_cell_is_asked_for_again(tmp_path):
+    """Of an own table, whose path has the folder of published files in it, and of an interrupted run."""
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        claims_csv(tmp_path / folder)
+    own = {"data.path": ["claims.csv"], "data.label": "fraud", "data.client": "state", "cycles": 4}
+    paper = Paper("099", "A paper", (Cell("table-1", "FedAvg", "claims", "p=1", "cycp-fedavg", own),))
+
+    def run(root, **more):
+        (row,) = reproduce(
+            paper, "table-1", [], [0], tmp_path / "runs", tmp_path, root=str(tmp_path / root), **more
+        )
+        return row["ours_by_seed"]
+
+    class Ends(Silent):
+        def round(self, record, auc, traffic):
+            if record.round == 8:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run("one", watch=Ends())
+    assert run("two") == run("one")
+
+
+def test_results_that_cannot_be_written_are_known_before_training(paper, tmp_path):
+    (tmp_path / "099").mkdir()
+    (tmp_path / "099/results.json").write_text('{"some": "other file"}')
+
+    def never(config, folder, watch):
+        raise AssertionError
+
+    cells = (replace(paper.cells[0], measure=never),)
+    with pytest.raises(InputError, match=r"results.json is not a list of cells"):
+        reproduce(replace(paper, cells=cells), "table-1", [], [0], tmp_path / "runs", tmp_path)
 
 
 def test_other_settings_of_a_finished_cell_are_named(paper, tmp_path):
@@ -352,6 +417,8 @@ def test_the_command_lists_what_there_is(tmp_path):
         said("000", "table-1", "--seed", -1)
     with pytest.raises(InputError, match="--cells are those of a table: table-1, "):
         said("000", "--cells", "A-FedAvg/*")
+    with pytest.raises(InputError, match="--cells names none"):
+        said("000", "table-1", "--cells", "")
     with pytest.raises(
         InputError, match=r"is like A-FedAvg/CIFAR10\. Did you mean 'A-FedAvg/CIFAR-10/\S+'\? `fedauc rep"
     ):
