@@ -55,6 +55,7 @@ CHOSEN: dict[str, dict[str, type]] = {
 EVERYBODY = 100
 """Default of `schedule.cycles` with everybody in every round, where a cycle is one round."""
 POWER = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
+"""A number with a power of ten."""
 TOP: dict[str, Any] = {"seed": int, "device": str}
 MACHINE = {
     f"train.{name}"

@@ -27,8 +27,8 @@ WORDS = {
     "test_worst": "test accuracy of the worst class",
     "test_mean": "average test accuracy",
 }
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5c00", "#5a6472", "#56b4e9")
-DASHES = ("", "9 4", "2 3", "12 3 2 3", "5 2", "1 5", "16 4")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5c00", "#5a6472", "#56b4e9", "#8c1f66")
+DASHES = ("", "9 4", "2 3", "12 3 2 3", "5 2", "1 5", "16 4", "4 6")
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM, KEY = 490, 330, 62, 14, 34, 52, 26
 STYLE = """
 text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,Arial,"DejaVu Sans",sans-serif;fill:#3b4350}
@@ -124,7 +124,7 @@ def _drawn(name: str, panels: Sequence[tuple[Panel, Lines]]) -> str:
     across: float = LEFT
     top = KEY
     for number, label in enumerate(names):
-        room = 46 + 8.2 * len(label)
+        room = 50 + 9 * len(label)
         if across + room > width:
             across, top = LEFT, top + 20
         key.append(_stroke([(across, top - 8), (across + 30, top - 8)], number))
