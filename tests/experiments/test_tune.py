@@ -206,6 +206,7 @@ def test_a_part_of_the_grid_is_drawn(tmp_path):
         ({"eta": [0.1, 0.3, 0.1]}, "names 0.1 twice"),
         ({"eta": [0.1], "schedule.eta": [0.3]}, "are the same setting"),
         ({"nonsense": [1]}, "no setting 'nonsense'"),
+        ({"eta": [0.1, float("inf")]}, "eta=inf must be positive and finite"),
         ({"eta": range(1, 1002)}, "has 1001 combinations"),
     ],
 )

@@ -285,6 +285,17 @@ def test_what_fails_does_not_stop_the_others(paper, tmp_path):
     assert not any(line.startswith("numbers:") for line in said)
 
 
+def test_the_command_says_by_its_status_that_a_cell_has_failed(paper, tmp_path, monkeypatch):
+    monkeypatch.setitem(
+        PAPERS, "099", replace(paper, cells=(replace(paper.cells[0], measure=_full), paper.cells[1]))
+    )
+    given = ["reproduce", "099", "table-1", "--seeds", "1", "-q"]
+    given += ["--out", str(tmp_path / "runs"), "--results", str(tmp_path)]
+    done = CliRunner().invoke(app, given)
+    assert (done.exit_code, "Pairwise" in done.output) == (1, True)
+    assert CliRunner().invoke(app, [*given, "--cells", "pairwise/*"]).exit_code == 0
+
+
 def _killed(config, folder, watch):
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -36,7 +36,7 @@ class Stagewise:
     def __post_init__(self) -> None:
         for name in ("eta", "decay", "growth"):
             if not 0 < getattr(self, name) < math.inf:
-                raise InputError(f"{name}={getattr(self, name)} must be positive.")
+                raise InputError(f"{name}={getattr(self, name)} must be positive and finite.")
         for name in ("steps", "cycles", "stage_cycles"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)} must be at least 1.")
