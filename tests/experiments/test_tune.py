@@ -163,7 +163,7 @@ def test_trials_of_a_lost_search_are_not_those_of_another(tmp_path):
         tune(METHOD, settings, {"eta": [5.0]}, [0], tmp_path / "out")
 
 
-def test_a_folder_holds_things_of_one_kind(search, tmp_path):
+def test_a_folder_holds_things_of_one_kind(search):
     folder, settings, content = search
     config = Config.resolve(METHOD, settings)
     with pytest.raises(InputError, match=r"out holds a search; choose another --out"):

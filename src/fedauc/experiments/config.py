@@ -16,7 +16,7 @@ import json
 import re
 import textwrap
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -131,15 +131,15 @@ class Config:
         head = {"method": self.method, "seed": self.seed, "device": self.device}
         return head | {section: _plain(values) for section, values in self.sections.items()}
 
-    def differing(self, kept: Mapping[str, Any]) -> list[str]:
-        """Settings that a configuration which was kept as JSON has otherwise.
+    def differing(self, kept: Mapping[str, Any], free: Sequence[str] = ()) -> list[str]:
+        """Settings that a configuration which was kept as JSON has otherwise, but for those that are `free`.
 
         A setting that did not exist yet had the value that is now its default, whatever the preset says.
         """
         default = {section: _defaults(_class(section, self.sections)) for section in self.sections}
         now, missing = (_flat(json.loads(json.dumps(about))) for about in (self.as_dict(), default))
         before = missing | _flat(kept)
-        keys = [key for key in {**now, **before} if before.get(key) != now.get(key)]
+        keys = [key for key in {**now, **before} if before.get(key) != now.get(key) and key not in free]
         return keys if kept["method"] == self.method else ["method", *keys]
 
     def changed(self, overrides: Mapping[str, Any]) -> Config:

@@ -305,8 +305,7 @@ def _start(
 
 def _same_config(out: Path, config: Config, places: Sequence[str]) -> None:
     """Where the same rows lie, `places` say: that may have changed."""
-    kept = read_json(out / "config.json")
-    if keys := [key for key in config.differing(kept) if key not in places]:
+    if keys := config.differing(read_json(out / "config.json"), places):
         raise InputError(
             f"{out} holds a run with another configuration ({some(keys)}) and cannot be resumed with"
             " this one; choose another --out."

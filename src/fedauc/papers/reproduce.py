@@ -147,8 +147,9 @@ def _known(config: Config, folder: Path) -> Known | None:
 
 
 def _differing(config: Config, kept: Mapping[str, Any]) -> list[str]:
-    where = ("device", "data.root", "data.path")  # (the names of files are the cell's own)
-    return [key for key in config.differing(kept["config"]) if key not in where]
+    return config.differing(
+        kept["config"], ("device", "data.root", "data.path")
+    )  # (files are the cell's own)
 
 
 def _share(job: Job, paper: Paper, out: Path) -> None:

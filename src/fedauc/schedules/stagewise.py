@@ -5,13 +5,12 @@ A constant schedule is the special case of one stage (`stage_cycles=None`).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from fedauc.errors import InputError
 from fedauc.schedules.base import Stage
-from fedauc.schedules.theory import grown_steps
+from fedauc.schedules.theory import grown_steps, positive
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,8 @@ class Stagewise:
     """Local steps of later stages: always I, or growing as 1/√η_s (Theorem 4.5)."""
 
     def __post_init__(self) -> None:
-        for name in ("eta", "decay", "growth"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise InputError(f"{name}={getattr(self, name)} must be positive and finite.")
-        for name in ("steps", "cycles", "stage_cycles"):
+        positive(self, "eta", "decay", "growth")
+        for name in ("steps", "stage_cycles"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)} must be at least 1.")
 

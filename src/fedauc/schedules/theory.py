@@ -105,7 +105,7 @@ class _Saddle(_Theory):
         return 2 * self.l
 
     def __post_init__(self) -> None:
-        _positive(self, "L", "l", "mu", "mu2")
+        positive(self, "L", "l", "mu", "mu2")
         if self.mu > self.L:
             raise InputError(
                 f"mu={self.mu} cannot exceed L={self.L}: no L-smooth function grows faster than that."
@@ -135,7 +135,7 @@ class MinimaxTheory(_Saddle):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _positive(self, "eta", "interval", "length")
+        positive(self, "eta", "interval", "length")
 
     def bind(self, cycle_length: int, active: float) -> Self:
         if self.homogeneous and cycle_length > 1:
@@ -183,7 +183,7 @@ class PairwiseTheory(_Theory):
     active: float = field(default=1.0, init=False)
 
     def __post_init__(self) -> None:
-        _positive(self, "eta", "mu", "decay", "interval", "length")
+        positive(self, "eta", "mu", "decay", "interval", "length")
         if self.decay >= 1:
             raise InputError(f"decay={self.decay} must be below 1.")
 
@@ -219,7 +219,7 @@ class CodascaTheory(_Saddle):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _positive(self, "eta", "length")
+        positive(self, "eta", "length")
         if self.steps < 1:
             raise InputError(f"steps={self.steps} must be at least 1.")
 
@@ -250,9 +250,10 @@ def _cycles(rounds: float, cycle_length: int) -> int:
     return max(1, math.ceil(rounds / cycle_length * (1 - 1e-12)))
 
 
-def _positive(schedule: Any, *names: str) -> None:
+def positive(schedule: Any, *names: str) -> None:
+    """Refuse settings that are not, and a schedule without a cycle."""
     for name in names:
         if not 0 < getattr(schedule, name) < math.inf:
-            raise InputError(f"{name}={getattr(schedule, name)} must be positive.")
+            raise InputError(f"{name}={getattr(schedule, name)} must be positive and finite.")
     if schedule.cycles < 1:
         raise InputError(f"cycles={schedule.cycles} must be at least 1.")
