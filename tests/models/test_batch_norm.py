@@ -6,12 +6,13 @@ import pytest
 import torch
 from tests.models.nets import SHAPE, in_torch, rows, same, seen, small
 from torch import nn
-from torch.func import functional_call, grad, jvp, vmap
+from torch.func import functional_call, grad, vjp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fedauc.core import tree
 from fedauc.errors import InputError
 from fedauc.models import BatchNorm2d, Model
+from fedauc.models.batch_norm import normalised
 
 CLIENTS = 3
 
@@ -169,13 +170,79 @@ def test_second_derivatives(norm):
     def gradient(z, x):
         return grad(lambda z: torch.tanh(model.observe(z, x)[0]).square().sum())(z)
 
-    product = vmap(lambda z, x, v: jvp(lambda z: gradient(z, x), (z,), (v,))[1])(stacked, xs, direction)
+    product = vmap(lambda z, x, v: vjp(lambda z: gradient(z, x), z)[1](v)[0])(stacked, xs, direction)
     h = 1e-6
     ahead, behind = (vmap(gradient)(tree.add(stacked, direction, s * h), xs) for s in (1, -1))
     difference = {n: (ahead[n] - behind[n]) / (2 * h) for n in ahead}
     size = max(float(value.abs().max()) for value in product.values())
     for name in model.parameters:
         torch.testing.assert_close(product[name], difference[name], rtol=0, atol=1e-4 * size)
+
+
+def double(seed):
+    draw = torch.Generator().manual_seed(seed)
+    x = 2 * torch.randn(4, 3, 5, 2, generator=draw, dtype=torch.float64) + torch.arange(3.0)[:, None, None]
+    return x, torch.tensor([0.5, 0.0, -2.0]).double(), torch.randn(3, generator=draw, dtype=torch.float64)
+
+
+def layers_gradient(function):
+    """All first derivatives of a loss of a normalised x, which is no symmetric function of its rows."""
+
+    def loss(x, weight, bias):
+        out = function(x, weight, bias)
+        return (torch.sin(out) * torch.arange(out.numel()).view(out.shape)).sum()
+
+    return grad(loss, argnums=(0, 1, 2))
+
+
+def torchs(x, weight, bias):
+    return torch.nn.functional.batch_norm(x, None, None, weight, bias, True, 0.0, 1e-3)
+
+
+def ours(x, weight, bias):
+    return normalised(x, weight, bias, 1e-3)
+
+
+def test_the_second_derivative_is_torchs():
+    """And that of a channel whose γ is 0; also where only some of the tensors differ between clients."""
+    point, along = double(0), double(1)
+    theirs, expected = vjp(layers_gradient(torchs), *point)
+    mine, found = vjp(layers_gradient(ours), *point)
+    for a, b in zip((*mine, *found(along)), (*theirs, *expected(along)), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+    many = [torch.stack([each, 2 * each, each + 1]) for each in (*point, *along)]
+
+    def product(*six):
+        return vjp(layers_gradient(ours), *six[:3])[1](six[3:])
+
+    for alike in ((), (0,), (1, 2), (3, 4, 5)):
+        given = [each[0] if i in alike else each for i, each in enumerate(many)]
+        together = vmap(product, in_dims=tuple(None if i in alike else 0 for i in range(6)))(*given)
+        for client in range(3):
+            alone = product(*(each if i in alike else each[client] for i, each in enumerate(given)))
+            for a, b in zip(together, alone, strict=True):
+                torch.testing.assert_close(a[client], b, rtol=1e-10, atol=1e-10)
+
+
+def test_derivatives_are_those_of_differences():
+    leaves = [value.requires_grad_() for value in double(2)]
+    assert torch.autograd.gradcheck(ours, leaves)
+    assert torch.autograd.gradgradcheck(ours, leaves)
+
+
+def test_a_second_derivative_is_few_operations():
+    """Some eighty passes over the images are what it costs otherwise."""
+    point, along = double(0), double(1)
+    graphs = [make_fx(lambda *v, f=f: vjp(layers_gradient(f), *v)[1](along))(*point) for f in (ours, torchs)]
+    whole = [
+        sum(
+            n.meta.get("val", torch.zeros(())).shape == point[0].shape
+            for n in g.graph.nodes
+            if n.op == "call_function" and isinstance(n.meta.get("val"), torch.Tensor)
+        )
+        for g in graphs
+    ]
+    assert 2 * whole[0] < whole[1]
 
 
 def test_batch_statistics_of_one_value_are_refused():

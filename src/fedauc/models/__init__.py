@@ -1,7 +1,7 @@
 """Models: one raw score (logit) out. Any `torch.nn.Module` that maps a batch to [B] or [B, 1] will do."""
 
+from fedauc.models.batch_norm import BatchNorm2d
 from fedauc.models.densenet import DenseNet121, DenseNet161
-from fedauc.models.layers import BatchNorm2d
 from fedauc.models.model import Model, Settings, init, recalibrated
 from fedauc.models.resnet import ResNet18, ResNet20
 from fedauc.models.small import CNN, MLP, Linear

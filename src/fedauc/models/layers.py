@@ -12,49 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from fedauc.errors import InputError
+from fedauc.models.batch_norm import BatchNorm2d
 
 Norm = Callable[[int], nn.Module]
 """Makes the normalisation of a layer with so many channels."""
-
-
-class BatchNorm2d(nn.Module):
-    """Batch normalisation (Ioffe & Szegedy, ICML 2015) that changes no tensor in place.
-
-    `nn.BatchNorm2d` writes into its running statistics, which `torch.func` cannot vectorise over clients that
-    each have their own, and which would leave one call's state behind for the next. Here a buffer is
-    replaced by a new tensor, and `functional_call` hands it back to the caller (`Model.observe`); nothing
-    else is different. No gradient flows into or out of the running statistics.
-    """
-
-    running_mean: Tensor
-    running_var: Tensor
-
-    def __init__(self, channels: int, momentum: float = 0.1, eps: float = 1e-5) -> None:
-        super().__init__()
-        self.momentum, self.eps = momentum, eps
-        self.weight = nn.Parameter(torch.ones(channels))
-        self.bias = nn.Parameter(torch.zeros(channels))
-        self.register_buffer("running_mean", torch.zeros(channels))
-        self.register_buffer("running_var", torch.ones(channels))
-
-    def forward(self, x: Tensor) -> Tensor:
-        mean, var = self.running_mean.detach(), self.running_var.detach()
-        if not self.training:
-            return F.batch_norm(x, mean, var, self.weight, self.bias, training=False, eps=self.eps)
-        if x.numel() <= x.shape[1]:
-            raise InputError(
-                "Batch normalisation needs more than one value per channel: train with at least two rows a"
-                " batch, or with the setting norm=group."
-            )
-        batch_var, batch_mean = torch.var_mean(x.detach().to(mean.dtype), dim=(0, 2, 3), correction=1)
-        self.running_mean = mean.lerp(batch_mean, self.momentum)
-        self.running_var = var.lerp(batch_var, self.momentum)
-        return F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.eps)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from fedauc.core import tree
 from fedauc.core.tree import Tree
 from fedauc.errors import InputError
-from fedauc.models.layers import BatchNorm2d
+from fedauc.models.batch_norm import BatchNorm2d
 
 DEEP = 20
 """Tensors of parameters from which on a network is deep."""
