@@ -113,14 +113,19 @@ class _Gradient(Function):
         v, v_weight, v_bias = along
         g, x, weight, mean, rstd, g_x, g_sum = ctx.saved_tensors  # g_x = Σ g x̂
         (down, v_x, v_sum), m = _Gradient.apply(v, x, weight, mean, rstd, ctx.eps), x.numel() // x.shape[1]
-        q = (v * g).sum((0, 2, 3), dtype=rstd.dtype) - (v_sum * g_sum + v_x * g_x) / m
-        scale = weight * rstd / m
-        w = torch.addcmul(_wide(v_weight - scale * v_x, g) * g, _wide(-scale * g_x, v), v)
+        q = (v * g).sum((0, 2, 3), dtype=rstd.dtype)
+        q = q.addcmul(v_sum, g_sum, value=-1 / m).addcmul(v_x, g_x, value=-1 / m)
+        scale, slope, at_weight = weight * rstd, v_weight * rstd, rstd * q
+        w = _wide(torch.addcmul(v_weight, scale, v_x, value=-1 / m), g) * g
+        w = torch.addcmul(w, _wide(scale * g_x, v), v, value=-1 / m)
         plain, _, _ = _Gradient.apply(w, x, torch.ones_like(weight), mean, rstd, ctx.eps)
+        falling = scale * at_weight * rstd
         return (
-            down + _affine(x, v_weight * rstd, v_bias, mean),
-            plain + _affine(x, -scale * q * rstd * rstd, torch.zeros_like(mean), mean),
-            (rstd * q).to(weight.dtype),
+            torch.addcmul(down, _wide(slope, x), x) + _wide(torch.addcmul(v_bias, slope, mean, value=-1), x),
+            torch.addcmul(plain, _wide(falling, x), x, value=-1 / m).add(
+                _wide(falling * mean, x), alpha=1 / m
+            ),
+            at_weight.to(weight.dtype),
             None,
             None,
             None,
@@ -130,8 +135,3 @@ class _Gradient(Function):
 def _wide(value: Tensor, like: Tensor) -> Tensor:
     """A number per channel, for images."""
     return value.to(like.dtype)[:, None, None]
-
-
-def _affine(x: Tensor, slope: Tensor, shift: Tensor, mean: Tensor) -> Tensor:
-    """slope (x - μ) + shift, per channel."""
-    return torch.addcmul(_wide(shift - slope * mean, x), _wide(slope, x), x)

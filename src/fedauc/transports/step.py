@@ -3,8 +3,9 @@
 `vmap(grad(step))` spends most of a small model's time in Python, in the layers that `torch.func` puts around
 every operation. They always end in the same plain tensor operations, so a step can be
 
-    recorded   (`make_fx`): only those operations are run, in the same order, but for the update, which is put
-               into the product that makes the gradient (`transports.fuse`); no compiler is needed;
+    recorded   (`make_fx`): only those operations are run, each once, the update as part of the product that
+               makes the gradient (`transports.fuse`), and on a GPU many small ones as one
+               (`transports.merge`); no compiler is needed;
     compiled   (TorchInductor): the operations are fused into a few loops. What was compiled once is on disk.
 
 The methods do not know of any of this.
@@ -26,7 +27,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from fedauc.caches import cache_folder
 from fedauc.core.method import Batch
-from fedauc.transports import fuse, layout
+from fedauc.transports import fuse, layout, merge
 
 LARGE = 2**16
 """Elements of all clients' matrices from which on a product writes into them faster than compiled loops."""
@@ -84,7 +85,8 @@ def recorded(fn: Flat, state: Sequence[Tensor], *rest: Tensor) -> Flat | None:
     """The plain tensor operations of fn(*state, *rest), which writes over its state, with the updates put
     into the products; None, and a line, where they depend on values."""
     try:
-        return fuse.fused(_traced(fn, state, rest))
+        graph = merge.once(fuse.fused(_traced(fn, state, rest)))
+        return merge.together(graph) if state[0].is_cuda else graph
     except Exception as error:
         warnings.warn(
             f"This client step cannot be recorded and stays slower ({reason(error)}).", stacklevel=2
