@@ -45,7 +45,6 @@ from fedauc.cli_tables import (
     print_list,
     print_notes,
     print_trials,
-    shell,
 )
 from fedauc.consoles import err_console, out_console, say
 from fedauc.errors import InputError, Lost, nearest
@@ -197,6 +196,7 @@ def tune(
 ) -> None:
     """Find the best settings of a method: a grid, successive halving, judged by the validation AUC."""
     from fedauc.experiments import tune as tuning
+    from fedauc.experiments.command import setting
     from fedauc.experiments.config import parse_grid
     from fedauc.progress import watch_on
 
@@ -221,10 +221,11 @@ def tune(
     print_notes(best["notes"])
     print_trials(content)
     spread = "" if best["test_auc_std"] is None else f" ± {best['test_auc_std']:.4f}"
-    chosen = " ".join(f"--set {shell(name, value)}" for name, value in best["settings"].items())
-    say(f"best: {chosen}")
+    say(f"best: {', '.join(setting(name, value) for name, value in best['settings'].items())}")
     say(f"validation AUC {best['valid_auc']:.4f}, test AUC {best['test_auc']:.4f}{spread}")
     say(f"report: {folder / best['runs'][0] / 'report.html'}")
+    say(f"the command that trains it, with seed {seed}:")
+    say(best["command"])
 
 
 @app.command()

@@ -63,6 +63,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 def overrides_of(options: dict[str, Any]) -> dict[str, Any]:
     """The options of a command as settings."""
     from fedauc.data.sources import SOURCES
+    from fedauc.experiments.command import OPTIONS
     from fedauc.experiments.config import parse_settings
 
     found: dict[str, Any] = {"device": device_of(options["device"])}
@@ -79,16 +80,13 @@ def overrides_of(options: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"--data {data[0]} is neither a file nor a data set.{nearest(data[0], SOURCES)}")
     else:
         found["data.path"] = data
-    names = {"label": "label", "client": "client", "positive": "positive", "drop": "drop", "valid": "valid"}
-    names |= {"test": "test", "split_by": "split_by", "data_root": "root"}
-    found |= {f"data.{key}": options[name] for name, key in names.items() if options[name]}
+    found |= {key: options[name] for name, key in OPTIONS.items() if options[name]}
     images = found.get("data.source") not in (None, "breast-cancer", "wine", "medicare-like")
     if options["model"] or images:
         found["model"] = options["model"] or "cnn"
     if options["fresh_head"] and not options["init_from"]:
         raise InputError("--fresh-head says what to do with the model of --init-from, which is not given.")
     if options["init_from"]:
-        found["train.init_from"] = options["init_from"]
         found["train.head"] = "fresh" if options["fresh_head"] else "kept"
     return found | parse_settings(options["settings"] or [])
 

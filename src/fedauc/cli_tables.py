@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -23,12 +22,6 @@ def print_list(rows: list[tuple[str, str]]) -> None:
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
         say(f"{name:<{width}}  {text}")
-
-
-def shell(name: str, value: Any) -> str:
-    """A setting as it is given to --set, in quotes where a shell needs them."""
-    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    return shlex.quote(f"{name}={text}")
 
 
 def _number(mean: float | None, std: float | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 
 import pandas as pd
 import pytest
@@ -234,9 +235,32 @@ def test_the_command_says_what_to_do_next(tmp_path):
     done = CliRunner().invoke(app, [str(each) for each in given])
     assert done.exit_code == 0, done.output
     best = json.loads((tmp_path / "out/tune.json").read_text())["best"]
-    assert f"best: --set objective.surrogate={best['settings']['objective.surrogate']}" in done.output
+    assert f"best: objective.surrogate={best['settings']['objective.surrogate']}\n" in done.output
     assert f"test AUC {best['test_auc']:.4f}" in done.output
     with pytest.raises(InputError, match=r"The best trial of this search is \S+/out/trial-00\d/seed-0\."):
         Predictor.load(tmp_path / "out")
     again = CliRunner().invoke(app, [*map(str, given), "--set", "surrogate=square"])
     assert "--grid objective.surrogate: this is set as well" in str(again.exception)
+
+
+def test_the_command_that_is_printed_trains_the_best(tmp_path):
+    folder = tmp_path / "last year's"
+    folder.mkdir()
+    table = pd.read_csv(claims_csv(folder)).rename(columns={"fraud": "is it fraud?"})
+    table.to_csv(folder / "claims.csv", index=False)
+    given = ["tune", "--data", folder / "claims.csv", "--label", "is it fraud?", "--client", "state"]
+    given += ["--drop", "year", "--drop", "kind", "--method", METHOD, "--model", "mlp", "--seed", 3]
+    given += ["--seeds", 2, "--set", "cycles=3", "--grid", "hidden=[5],[8, 3]", "--out", tmp_path / "out"]
+    done = CliRunner().invoke(app, [str(each) for each in given])
+    assert done.exit_code == 0, done.output
+    *_, said, command = done.output.splitlines()
+    assert said.endswith("with seed 3:")
+    words = shlex.split(command)
+    assert words[0] == "fedauc"
+    done = CliRunner().invoke(app, [*words[1:], "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    best = json.loads((tmp_path / "out/tune.json").read_text())["best"]
+    assert best["command"] == command
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert result["config"]["seed"] == 3
+    assert result["test_auc"] == best["test_auc_by_seed"][0]

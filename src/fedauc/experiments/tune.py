@@ -33,6 +33,7 @@ import numpy as np
 from fedauc.core import checkpoint, rng
 from fedauc.errors import InputError, OutOfMemory
 from fedauc.experiments import runner
+from fedauc.experiments.command import train_command
 from fedauc.experiments.config import Config, same_setting
 from fedauc.experiments.jobs import each, prepared
 from fedauc.experiments.outcome import versions
@@ -171,6 +172,8 @@ def tune(
     best |= {"test_auc": statistics.fmean(aucs), "test_auc_by_seed": aucs}
     best["test_auc_std"] = statistics.stdev(aucs) if len(aucs) > 1 else None
     best["notes"] = [*results[0]["data"]["notes"], *_edges(trials)]
+    one = _ranked(trials)[0].config.changed({"seed": seeds[0]})
+    best["command"] = train_command(one, {**overrides, **best["settings"]})
     write_json(out / RESULT, content)
     return content
 
