@@ -58,7 +58,7 @@ def test_the_model_is_chosen_on_validation(finished):
     _, folder, result = finished
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     validated = {row["round"]: row["valid_auc"] for row in rows if row["valid_auc"] is not None}
-    assert validated[result["best_round"]] == result["valid_auc"]
+    assert validated[result["best_round"]] == result["valid_auc"] == rows[-1]["chosen_auc"]
     peak = max(validated, key=lambda round: (validated[round], -round))
     assert result["best_round"] >= peak  # never an earlier round than the best
 

@@ -42,6 +42,15 @@ def plain(content):
     return json.loads(json.dumps({name: value for name, value in content.items() if name != "versions"}))
 
 
+def wherever(content):
+    """What came out, but for the folders it is in."""
+    found = plain(content)
+    for row in found["trials"]:
+        del row["trial"]
+    del found["best"]["runs"]
+    return found
+
+
 def test_a_third_goes_on(search):
     folder, _, content = search
     assert content["shares"] == [pytest.approx(1 / 9), pytest.approx(1 / 3), 1.0]
@@ -94,8 +103,6 @@ def test_an_interrupted_search_goes_on(search, tmp_path, rounds):
         tune(METHOD, settings, GRID, [0, 1], tmp_path, watch=Interrupts(rounds))
     with pytest.raises(InputError, match="already holds a search"):
         tune(METHOD, settings, GRID, [0, 1], tmp_path)
-    with pytest.raises(InputError, match="another search"):
-        tune(METHOD, settings, GRID | {"eta": [0.2]}, [0, 1], tmp_path, resume=True)
     assert plain(tune(METHOD, settings, GRID, [0, 1], tmp_path, resume=True)) == plain(content)
     again = tune(METHOD, settings, GRID, [0, 1], tmp_path, resume=True, watch=Interrupts(1))
     assert plain(again) == plain(content)  # nothing is left to train
@@ -106,6 +113,97 @@ def test_a_search_without_memory_ends_and_goes_on(search, tmp_path):
     with pytest.raises(OutOfMemory, match=r"does not suffice: fewer runs at the same time \(--jobs\)"):
         tune(METHOD, settings, GRID, [0, 1], tmp_path, watch=Interrupts(20, torch.OutOfMemoryError("CUDA")))
     assert plain(tune(METHOD, settings, GRID, [0, 1], tmp_path, resume=True)) == plain(content)
+
+
+class Counts(runner.Silent):
+    """Rounds that are trained."""
+
+    rounds = 0
+
+    def round(self, record, auc, traffic) -> None:
+        self.rounds += 1
+
+
+def begun(folder):
+    """What the trials' folders stand for, and how many rounds were trained in them."""
+    runs = sorted(path.parent for path in folder.glob("trial-*/seed-*/metrics.jsonl"))
+    configs = {run.relative_to(folder): (run / "config.json").read_text() for run in runs}
+    return configs, sum(len((run / "metrics.jsonl").read_text().splitlines()) for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("grid", "seeds", "options"),
+    [
+        ({"eta": [0.1, 0.3]}, [0, 1], {}),  # two are trained to the end without a pause
+        (GRID, [0], {"factor": 2}),
+        (GRID | {"decay": [0.3, 0.1]}, [0, 1, 2], {"most": 4}),  # (0.3 is what it is without)
+    ],
+    ids=["smaller", "other shares, fewer seeds", "drawn from a larger one, more seeds"],
+)
+def test_a_search_takes_what_others_have_trained(search, tmp_path, grid, seeds, options):
+    """It comes to the same as in an empty folder, and no round is trained twice."""
+    _, settings, content = search
+    watch = Counts()
+    tune(METHOD, settings, grid, seeds, tmp_path, watch=watch, **options)
+    before, trained = begun(tmp_path)
+    assert watch.rounds == trained
+    found = tune(METHOD, settings, GRID, [0, 1], tmp_path, resume=True, watch=watch)
+    assert wherever(found) == wherever(content)
+    after, trained = begun(tmp_path)
+    assert watch.rounds == trained
+    assert {run: after[run] for run in before} == before
+    of = {row["trial"]: row["settings"] for row in found["trials"]}
+    for run, config in after.items():
+        about = json.loads(config)
+        known = of.get(int(run.parts[0].removeprefix("trial-")))
+        assert known in (None, {"eta": about["schedule"]["eta"], "train.batch": about["train"]["batch"]})
+
+
+def test_a_search_that_is_not_finished_takes_another_grid(search, tmp_path):
+    """Also where a trial was interrupted beyond a round at which it is now compared."""
+    _, settings, content = search
+    every = len(content["trials"])
+    with pytest.raises(KeyboardInterrupt):
+        tune(METHOD, settings, {"eta": [0.3]}, [1, 0], tmp_path, watch=Interrupts(8))
+    with pytest.raises(InputError, match=r"another configuration \(seed\); choose"):
+        tune(METHOD, settings, GRID, [0, 1], tmp_path, resume=True)
+    with pytest.raises(KeyboardInterrupt):
+        tune(METHOD, settings, GRID, [1, 0], tmp_path, resume=True, watch=Interrupts(50))
+    found = tune(METHOD, settings, GRID, [1, 0], tmp_path, resume=True)
+    assert len(found["trials"]) == every
+    assert [row["settings"] for row in found["trials"]] == [row["settings"] for row in content["trials"]]
+    assert found["best"]["test_auc"] == content["best"]["test_auc"]
+
+
+def test_a_smaller_grid_is_about_its_own_trials(tmp_path):
+    settings, out = settings_for(tmp_path) | {"schedule.cycles": 3}, tmp_path / "out"
+    grid = {"eta": [0.01, 0.1, 0.3]}
+    first = tune(METHOD, settings, grid, [0], out)
+    other = tune(METHOD, settings, {"schedule.eta": [0.3, 1.0]}, [0], out, resume=True)
+    assert sorted(row["trial"] for row in other["trials"]) == [2, 3]
+    assert plain(tune(METHOD, settings, grid, [0], out, resume=True, watch=Interrupts(1))) == plain(first)
+
+
+def test_what_was_set_may_be_tuned_later(tmp_path):
+    settings, out = settings_for(tmp_path) | {"schedule.cycles": 3}, tmp_path / "out"
+    tune(METHOD, settings | {"eta": 0.2, "batch": 16}, {"stage_cycles": [1, 2]}, [0], out)
+    grid = {"stage_cycles": [2], "schedule.eta": [0.2, 0.1]}
+    with pytest.raises(InputError, match=r"another configuration \(train.batch\); choose another --out"):
+        tune(METHOD, settings, grid, [0], out, resume=True)
+    found = tune(METHOD, settings | {"batch": 16}, grid, [0], out, resume=True)
+    assert sorted(row["trial"] for row in found["trials"]) == [1, 2]
+
+
+def test_a_search_of_something_else_is_refused(search):
+    folder, settings, _ = search
+    for method, given, seeds, why in (
+        ("cycp-fedavg", settings, [0, 1], r"another configuration \(method, "),
+        (METHOD, settings | {"cycles": 5}, [0, 1], r"another configuration \(schedule.cycles\)"),
+        (METHOD, settings | {"data.drop": ["age"]}, [0, 1], r"another configuration \(data.drop\)"),
+        (METHOD, settings, [1], r"another configuration \(seed\)"),
+    ):
+        with pytest.raises(InputError, match=why):
+            tune(method, given, GRID, seeds, folder, resume=True)
 
 
 @pytest.mark.slow
@@ -141,6 +239,9 @@ def test_whoever_fails_late_makes_room_for_the_next(tmp_path):
     assert (last["settings"]["decay"], last["share"]) == (1e30, pytest.approx(1 / 3))
     assert last["valid_auc_by_share"][1] is None
     assert plain(tune(METHOD, settings, grid, [0], tmp_path / "out", resume=True)) == plain(content)
+    tune(METHOD, settings, grid, [0], tmp_path / "all", factor=1)  # it fails without having been compared
+    again = tune(METHOD, settings, grid, [0], tmp_path / "all", resume=True, watch=Interrupts(1))
+    assert wherever(again) == wherever(content)
 
 
 def test_rows_that_have_changed_are_noticed(tmp_path):
@@ -158,7 +259,10 @@ def test_rows_that_have_changed_are_noticed(tmp_path):
 
 def test_trials_of_a_lost_search_are_not_those_of_another(tmp_path):
     settings = settings_for(tmp_path) | {"schedule.cycles": 1}
-    tune(METHOD, settings, {"eta": [0.1]}, [0], tmp_path / "out")
+    content = tune(METHOD, settings, {"eta": [0.1]}, [0], tmp_path / "out")
+    (tmp_path / "out/tune.json").write_text(json.dumps(plain(content) | {"schema": 1}))
+    with pytest.raises(InputError, match="holds a search of another version of fedauc"):
+        tune(METHOD, settings, {"eta": [0.1]}, [0], tmp_path / "out", resume=True)
     (tmp_path / "out/tune.json").unlink()
     with pytest.raises(InputError, match=r"has lost its tune.json"):
         tune(METHOD, settings, {"eta": [5.0]}, [0], tmp_path / "out")
@@ -205,6 +309,7 @@ def test_a_part_of_the_grid_is_drawn(tmp_path):
         ({"valid_fraction": [0.1, 0.2]}, "changes the data"),
         ({"seed": [1, 2]}, "cannot be tuned. --seeds"),
         ({"eta": [0.1, 0.3, 0.1]}, "names 0.1 twice"),
+        ({"eta": [0.1, "0.1"]}, "the same settings twice"),
         ({"eta": [0.1], "schedule.eta": [0.3]}, "are the same setting"),
         ({"nonsense": [1]}, "no setting 'nonsense'"),
         ({"eta": [0.1, float("inf")]}, "eta=inf must be positive and finite"),

@@ -117,6 +117,8 @@ class Validated(NamedTuple):
     """None: the clients that were there do not have both classes."""
     worst_accuracy: float | None
     """Of the client whose rows are classified worst (positive where the score is above 0)."""
+    chosen: float | None
+    """The AUC of the output that would be chosen now; None: none was ever validated."""
 
 
 def validated(
@@ -132,7 +134,8 @@ def validated(
             f" schedule.eta={eta} is too large for these data; try a third of it."
         )
     if not 0 < found.y.sum() < len(found.y):
-        return selection, Validated(None, None)
+        return selection, Validated(None, None, selection and selection.choice.auc)
     now = Candidate(z, metrics.auc(scores, found.y), round)
     selection = first(now, found) if selection is None else selection.after(now, found)
-    return selection, Validated(now.auc, metrics.worst_accuracy(scores > 0, found.y, found.client))
+    worst = metrics.worst_accuracy(scores > 0, found.y, found.client)
+    return selection, Validated(now.auc, worst, selection.choice.auc)

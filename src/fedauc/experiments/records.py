@@ -86,6 +86,7 @@ class MetricsFile:
         row = record.as_dict() | {
             "valid_auc": score and score.auc,
             "worst_accuracy": score and score.worst_accuracy,
+            "chosen_auc": score and score.chosen,
             "bytes_up": ledger.total_up,
             "bytes_down": ledger.total_down,
             "seconds_up": ledger.seconds_up,

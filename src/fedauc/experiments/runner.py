@@ -76,11 +76,8 @@ class Silent:
 class Paused(Exception):
     """A run has come to the round at which it was to pause; resumed, it goes on bit for bit."""
 
-    def __init__(self, round: int, auc: float | None) -> None:
+    def __init__(self, round: int) -> None:
         super().__init__(f"paused after round {round}")
-        self.round = round
-        self.auc = auc
-        """Of the model that would be chosen now, on the validation rows."""
 
 
 def run(
@@ -238,7 +235,7 @@ def train(
         watch.end()
     seconds = before + time.monotonic() - began
     if state.round < fed.rounds:
-        raise Paused(state.round, selection and selection.choice.auc)
+        raise Paused(state.round)
 
     def chosen() -> tuple[Candidate, Calibration]:
         if selection is None:

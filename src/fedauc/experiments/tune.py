@@ -12,7 +12,11 @@ Jamieson & Talwalkar, "Non-stochastic best arm identification and hyperparameter
 A trial is a run that pauses and goes on bit for bit, so nothing is trained twice, the best trial's folder is
 what `fedauc train` writes, and whatever was interrupted can be resumed. The test rows choose nothing.
 
-OUT/tune.json, OUT/tune.csv   what came out          OUT/trial-NNN/seed-S/   runs (`runner`), with rungs.json
+A search can be resumed with another grid, other shares or more seeds. A folder stands for one configuration
+for ever, and what a trial had reached at any round is in its metrics.jsonl, wherever it paused; so a search
+finds what earlier ones have trained, and comes to what it would come to in an empty folder.
+
+OUT/tune.json, OUT/tune.csv   what came out          OUT/trial-NNN/seed-S/   runs (`runner`), with trial.json
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedauc.core import checkpoint, rng
-from fedauc.errors import InputError, OutOfMemory
+from fedauc.errors import InputError, OutOfMemory, some
 from fedauc.experiments import runner
 from fedauc.experiments.command import train_command
 from fedauc.experiments.config import Config, same_setting
@@ -40,7 +44,8 @@ from fedauc.experiments.outcome import versions
 from fedauc.experiments.records import of_one_kind, read_json, write_json
 from fedauc.experiments.runner import Paused, Watch
 
-RESULT, RUNGS = "tune.json", "rungs.json"
+RESULT, TRIAL = "tune.json", "trial.json"
+SCHEMA = 2
 AROUND = (0.1, 0.3, 1.0, 3.0)
 """Step sizes that are tried where no grid is given, in units of the method's own."""
 MOST = 1000
@@ -54,9 +59,9 @@ class Stop(NamedTuple):
     folder: Path
     share: float
 
-    @property
-    def rung(self) -> str:
-        return f"{self.share:.6f}"
+    def until(self, rounds: int, every: int) -> int:
+        """The round at which it stops, of so many that are validated every so often."""
+        return min(rounds, math.ceil(self.share * rounds / every) * every)
 
 
 class Reached(NamedTuple):
@@ -71,9 +76,10 @@ class Reached(NamedTuple):
 class Trial:
     """One combination of settings, and how it fared."""
 
-    number: int
     settings: dict[str, Any]
     config: Config
+    number: int = -1
+    """Of its folder."""
     aucs: dict[float, float | None] = field(default_factory=dict)
     """Mean validation AUC by the share of the rounds that it has come to; None: it has failed there."""
     rounds: int = 0
@@ -126,7 +132,8 @@ def tune(
     """Try the grid's settings, or step sizes where there is none, and return the content of tune.json.
 
     Of a grid with more than `most` combinations so many are drawn, by the first seed. A `factor` of 1 trains
-    all of them to the end.
+    all of them to the end. To `resume` with another grid, `most`, `factor` or number of seeds uses the trials
+    that are there; those that are not of this grid stay, and are no part of what comes out.
     """
     if factor < 1:
         raise InputError(f"--factor {factor} must be at least 1.")
@@ -135,18 +142,20 @@ def tune(
             raise InputError(f"--grid {name}: this is set as well; leave one of them out.")
     grid = grid or default_grid(method, overrides)
     trials = _trials(method, overrides, grid, most, seeds[0])
+    base = Config.resolve(method, {**overrides, "seed": seeds[0]})
     about: dict[str, Any] = {
         "method": method,
         "grid": {name: list(values) for name, values in grid.items()},
         "seeds": list(seeds),
         "most": most,
         "factor": factor,
-        "config": Config.resolve(method, overrides).as_dict(),
+        "config": base.as_dict(),
     }
     _free(out, resume)
     # (what cannot be read leaves nothing behind)
     about["rows"] = prepared(trials[0].config.changed({"seed": seeds[0]})).fingerprint
-    _begin(out, about)
+    _begin(out, base, about)
+    _number(out, trials)
     shares, room, content = _shares(trials, factor), len(trials), {}
     for place, share in enumerate(shares):
         chosen: list[Trial] = []
@@ -207,10 +216,14 @@ def _trials(
     every = itertools.product(*grid.values())
     wanted = set(chosen.tolist())
     picked = [values for i, values in enumerate(every) if i in wanted]
-    found = []
-    for number, values in enumerate(picked):
+    found: list[Trial] = []
+    same: dict[str, Trial] = {}
+    for values in picked:
         settings = dict(zip(grid, values, strict=True))
-        found.append(Trial(number, settings, Config.resolve(method, {**overrides, **settings})))
+        trial = Trial(settings, Config.resolve(method, {**overrides, **settings}))
+        if (twin := same.setdefault(_meaning(trial.config.as_dict()), trial)) is not trial:
+            raise InputError(f"The grid has the same settings twice: {twin.settings} and {settings}.")
+        found.append(trial)
     if any(trial.config.data != found[0].config.data for trial in found):
         raise InputError("The grid changes the data, but trials are compared on the same validation rows.")
     return found
@@ -249,46 +262,49 @@ def _edges(trials: Sequence[Trial]) -> list[str]:
     return notes
 
 
-def _rungs(stop: Stop) -> dict[str, Any]:
-    """What a trial has reached so far, by share."""
-    return read_json(stop.folder / RUNGS) if (stop.folder / RUNGS).exists() else {}
-
-
 def _known(stop: Stop) -> Reached | None:
-    """What a trial that has been at its share of the rounds reached there."""
-    found = _rungs(stop).get(stop.rung)
-    return None if found is None else Reached(*found)
+    """What a trial that has been at its share of the rounds had reached there, whether or not it paused."""
+    if not (stop.folder / TRIAL).exists():
+        return None
+    about, result = read_json(stop.folder / TRIAL), stop.folder / "result.json"
+    if stop.share == 1 and result.exists():
+        found = read_json(result)
+        return Reached(found["valid_auc"], found["rounds"])
+    if stop.share < 1 and (row := _row(stop.folder, stop.until(about["rounds"], about["every"]))):
+        auc = row["chosen_auc"]
+        return Reached(auc, row["round"], "" if auc is not None else "it was never validated")
+    return Reached(None, 0, about["failed"]) if about["failed"] else None
+
+
+def _row(folder: Path, round: int) -> dict[str, Any] | None:
+    """The line of metrics.jsonl that is of this round."""
+    if not (folder / "metrics.jsonl").exists():
+        return None
+    with open(folder / "metrics.jsonl") as lines:
+        line = next(itertools.islice(lines, round - 1, None), "")
+    return json.loads(line) if line.endswith("\n") else None  # (the last one may be cut short)
 
 
 def _reached(stop: Stop, watch: Watch | None) -> Reached:
     """Have a trial go on to its share of the rounds."""
-    reached = _trained(stop, watch)
-    stop.folder.mkdir(parents=True, exist_ok=True)
-    write_json(stop.folder / RUNGS, _rungs(stop) | {stop.rung: tuple(reached)})
-    return reached
-
-
-def _trained(stop: Stop, watch: Watch | None) -> Reached:
     config, rows = stop.config, prepared(stop.config)
-    clients = rows.train.clients
-    every = config.train.eval_every or config.roster(clients).cycle_length
-    until = math.ceil(stop.share * config.rounds(clients) / every) * every
+    rounds = config.rounds(rows.train.clients)
+    every = config.train.eval_every or config.roster(rows.train.clients).cycle_length
+    about = {"config": config.as_dict(), "rounds": rounds, "every": every, "failed": ""}
+    stop.folder.mkdir(parents=True, exist_ok=True)
+    write_json(stop.folder / TRIAL, about)
+    until = stop.until(rounds, every)
     try:
-        result = runner.run(
-            config,
-            stop.folder,
-            resume=True,
-            prepared=rows,
-            watch=watch,
-            until=None if stop.share == 1 else until,
-        )
-    except Paused as paused:
-        return Reached(paused.auc, paused.round, "" if paused.auc is not None else "it was never validated")
+        runner.run(config, stop.folder, resume=True, prepared=rows, watch=watch, until=until)
+    except Paused:
+        pass
     except OutOfMemory:
         raise  # not the trial's fault: it goes on with --resume
     except InputError as error:
-        return Reached(None, 0, str(error))
-    return Reached(result["valid_auc"], result["rounds"])
+        write_json(stop.folder / TRIAL, about | {"failed": str(error)})
+    found = _known(stop)
+    assert found is not None
+    return found
 
 
 def _free(out: Path, resume: bool) -> None:
@@ -300,19 +316,43 @@ def _free(out: Path, resume: bool) -> None:
         raise InputError(f"{out} holds trials of a search that has lost its {RESULT}; choose another --out.")
 
 
-def _begin(out: Path, about: Mapping[str, Any]) -> None:
-    """The folder is new, or holds the same search."""
-    asked = json.loads(json.dumps(about))
-    if (out / RESULT).exists():
-        known = read_json(out / RESULT)
-        other = [name for name in asked if known.get(name, asked[name]) != asked[name]]
-        if other == ["rows"]:
-            raise InputError(f"The rows have changed since the search in {out} began; choose another --out.")
-        if other:
-            raise InputError(f"{out} holds another search (other data, grid or seeds); choose another --out.")
+def _begin(out: Path, base: Config, about: Mapping[str, Any]) -> None:
+    """The folder is new, or its trials are of the same rows, and the same but for what the grids name."""
+    if not (out / RESULT).exists():
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / RESULT, {"schema": SCHEMA, "kind": "tune", **about})
         return
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / RESULT, {"schema": 1, "kind": "tune"} | asked)
+    known = read_json(out / RESULT)
+    if known["schema"] != SCHEMA:
+        raise InputError(f"{out} holds a search of another version of fedauc; choose another --out.")
+    tuned = {**known["grid"], **about["grid"]}
+    other = [
+        key for key in base.differing(known["config"]) if not any(same_setting(key, name) for name in tuned)
+    ]
+    if other:
+        raise InputError(
+            f"{out} holds a search with another configuration ({some(other)}); choose another --out."
+        )
+    if known["rows"] != about["rows"]:
+        raise InputError(f"The rows have changed since the search in {out} began; choose another --out.")
+
+
+def _number(out: Path, trials: Sequence[Trial]) -> None:
+    """Trials that were begun in earlier searches have their folders; the others get the next ones."""
+    begun = {
+        _meaning(read_json(path)["config"]): int(path.parent.parent.name.removeprefix("trial-"))
+        for path in out.glob(f"trial-*/seed-*/{TRIAL}")
+    }
+    taken = set(begun.values())
+    free = (number for number in itertools.count() if number not in taken)
+    for trial in trials:
+        number = begun.get(_meaning(trial.config.as_dict()))
+        trial.number = next(free) if number is None else number
+
+
+def _meaning(config: Mapping[str, Any]) -> str:
+    """What a trial's folder stands for: a configuration, whatever the seed."""
+    return json.dumps(Config.from_dict({**config, "seed": 0}).as_dict(), sort_keys=True)
 
 
 def _content(
@@ -336,7 +376,7 @@ def _content(
     runs = [_folder(best.number, seed) for seed in seeds]
     found = {"settings": best.settings, "valid_auc": rows[0]["valid_auc"], "runs": runs}
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "kind": "tune",
         **about,
         "shares": list(shares),
