@@ -225,6 +225,8 @@ def test_a_trial_that_fails_says_why(tmp_path):
     assert "is too large for these data" in content["trials"][-1]["note"]
     with pytest.raises(InputError, match=r"All trials have failed; the first one: .* too large"):
         tune(METHOD, settings, grid | {"eta": [1e30]}, [0], tmp_path / "none")
+    with pytest.raises(InputError, match=r"holds no trained model \(model.safetensors is missing\)\.$"):
+        Predictor.load(tmp_path / "none")
 
 
 def test_whoever_fails_late_makes_room_for_the_next(tmp_path):

@@ -92,5 +92,5 @@ class Predictor:
 def _best_of(folder: Path) -> str:
     """Where the best trial of a search is."""
     known = read_json(folder / TUNED) if (folder / TUNED).exists() else {}
-    runs = known.get("best", {}).get("runs", [])
+    runs = (known.get("best") or {}).get("runs", [])
     return f" The best trial of this search is {folder / runs[0]}." if runs else ""
