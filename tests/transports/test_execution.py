@@ -22,7 +22,7 @@ from fedauc.methods import LocalSGDA
 from fedauc.objectives import MinimaxAUC
 from fedauc.participation import Cyclic
 from fedauc.schedules import Stagewise
-from fedauc.transports import LocalTransport
+from fedauc.transports import LocalTransport, merge
 from fedauc.transports.execution import CPU, GPU, Effort, Replay, Written, worth
 from fedauc.transports.step import Step, compiled, recorded
 
@@ -51,6 +51,23 @@ def test_recorded_and_written_runs_are_the_same_within_rounding(preset):
     run = built(preset)
     recorded, written = (after(run, LocalTransport(record=record), run.long) for record in (True, False))
     assert_same(recorded, written, 1e-11, 1e-13)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_lists_of_operations_change_no_bit(preset, monkeypatch):
+    """Recorded as for a GPU, where small operations are put together."""
+    run, once, lists = built(preset), merge.once, []
+
+    def both(graph):
+        graph = merge.together(once(graph))
+        lists.append(sum("_foreach" in str(node.target) for node in graph.graph.nodes))
+        return graph
+
+    plain = after(run, LocalTransport(record=True), run.long)
+    monkeypatch.setattr(merge, "once", both)
+    merged = after(run, LocalTransport(record=True), run.long)
+    assert lists
+    assert all(torch.equal(merged[name], value) for name, value in plain.items())
 
 
 @pytest.mark.parametrize("preset", ["codasca", "local-scgdam", "cycp-pairwise"])
