@@ -14,7 +14,8 @@ what `fedauc train` writes, and whatever was interrupted can be resumed. The tes
 
 A search can be resumed with another grid, other shares or more seeds. A folder stands for one configuration
 for ever, and what a trial had reached at any round is in its metrics.jsonl, wherever it paused; so a search
-finds what earlier ones have trained, and comes to what it would come to in an empty folder.
+finds what earlier ones have trained, and comes to what it would come to in an empty folder, or to better: a
+trial of its grid that an earlier one has trained to the end is not dropped.
 
 OUT/tune.json, OUT/tune.csv   what came out          OUT/trial-NNN/seed-S/   runs (`runner`), with trial.json
 """
@@ -156,18 +157,24 @@ def tune(
     about["rows"] = prepared(trials[0].config.changed({"seed": seeds[0]})).fingerprint
     _begin(out, base, about)
     _number(out, trials)
+
+    def stops_of(trial: Trial, share: float) -> list[Stop]:
+        folders = {seed: out / _folder(trial.number, seed) for seed in seeds}
+        return [Stop(trial.config.changed({"seed": seed}), folders[seed], share) for seed in seeds]
+
+    def ended(trial: Trial) -> bool:
+        """Whether an earlier search has trained it to the end."""
+        return all(_known(stop) for stop in stops_of(trial, 1))
+
     shares, room, content = _shares(trials, factor), len(trials), {}
     for place, share in enumerate(shares):
         chosen: list[Trial] = []
         while all(trial.failed for trial in chosen):
-            chosen = [trial for trial in _ranked(trials) if not trial.failed][:room]
+            able = [trial for trial in _ranked(trials) if not trial.failed]
+            chosen = able[:room] + [trial for trial in able[room:] if share == 1 and ended(trial)]
             if not chosen:
                 raise InputError(f"All trials have failed; the first one: {trials[0].why}")
-            stops = [
-                Stop(trial.config.changed({"seed": seed}), out / _folder(trial.number, seed), share)
-                for trial in chosen
-                for seed in seeds
-            ]
+            stops = [stop for trial in chosen for stop in stops_of(trial, share)]
             found = iter(each(stops, _reached, jobs, watch, known=_known))
             for trial in chosen:
                 trial.take(share, [next(found) for _ in seeds])
