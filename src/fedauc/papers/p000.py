@@ -328,6 +328,12 @@ def _motor() -> list[Cell]:
 def _pictures() -> list[Picture]:
     along = Panel("CIFAR-10, dir=0.5", "table-1", "*/CIFAR-10/dir=0.5*", "round", "valid_auc")
     pictures = [Picture("table-1-cifar-10", (along,))]
+    for dataset in ABLATED:
+        panels = [
+            Panel(f"class {label}", "ten-classes", f"*/{dataset}/positive={label}", "round", "valid_auc")
+            for label in (1, 4, 6, 8)
+        ]
+        pictures.append(Picture(f"ten-classes-{dataset.lower()}", tuple(panels)))
     for dataset, (table, varied) in product(
         ABLATED, {"figure-1": "I", "figure-2": "M", "figure-3": "K"}.items()
     ):
