@@ -110,6 +110,17 @@ def test_what_has_been_written_over_is_computed_anew():
     assert count(changed, aten.cos.default) == 2
 
 
+def test_a_view_whose_schema_does_not_say_so_is_one():
+    def program(a, b, *_):
+        view = aten._unsafe_view(a, [6])
+        first = torch.sin(view)
+        a.copy_(b)
+        return [first, torch.sin(view)]
+
+    _, changed = assert_same(program)
+    assert count(changed, aten.sin.default) == 2
+
+
 def test_a_draw_is_not_the_one_before():
     def program(a, *_):
         return [torch.rand_like(a), torch.rand_like(a)]

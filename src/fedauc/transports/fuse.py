@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
+from fedauc.transports.aliases import base
+
 aten = torch.ops.aten
 PRODUCTS: dict[Any, Any] = {
     aten.bmm.default: aten.baddbmm_.default,
@@ -40,7 +42,7 @@ def fused(graph: GraphModule, least: int = 0) -> GraphModule:
         large = _shape(scale) == () and math.prod(_shape(place)) >= least
         product = _product(gradient) if large else None
         read = [gradient] if product is None else product[0].args
-        if any(_base(each) in written for each in read):  # it may have been written over by then
+        if any(base(each) in written for each in read):  # it may have been written over by then
             continue
         with nodes.inserting_before(node):
             if product is None:
@@ -93,13 +95,6 @@ def _multiplied(graph: Graph, place: Any, product: Any, transposed: bool, scale:
 
 def _shape(node: Any) -> tuple[int, ...]:
     return tuple(node.meta["val"].shape)
-
-
-def _base(node: Any) -> Any:
-    """What this is a view of."""
-    while node.target in SAME or getattr(node.target, "is_view", False):
-        node = node.args[0]
-    return node
 
 
 def parted(graph: GraphModule) -> tuple[GraphModule, list[tuple[int, Any, bool]]]:

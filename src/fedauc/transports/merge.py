@@ -33,6 +33,8 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 
+from fedauc.transports.aliases import aliases
+
 aten = torch.ops.aten
 Edges = dict[Node, set[Node]]
 LEAST = 4
@@ -111,7 +113,7 @@ def _order(graph: Graph) -> Order:
     readers: defaultdict[Node, list[Node]] = defaultdict(list)
     writer: dict[Node, Node] = {}
     for node in graph.nodes:
-        source, places = _aliases(node)
+        source, places = aliases(node)
         base[node] = node if source is None else base[source]
         written[node] = [base[place] for place in places]
         for place in {base[each] for each in node.all_input_nodes}:
@@ -126,24 +128,6 @@ def _order(graph: Graph) -> Order:
     return Order(base, written, after)
 
 
-def _aliases(node: Node) -> tuple[Node | None, list[Node]]:
-    """The argument whose memory the value is in, and those that are written into."""
-    if node.target is operator.getitem:
-        whole: Any = node.args[0]
-        return (whole if _aliases(whole)[0] is not None else None), []
-    if not isinstance(node.target, OpOverload):
-        return None, []
-    shared: Node | None = None
-    places: list[Node] = []
-    for argument, value in zip(node.target._schema.arguments, node.args, strict=False):
-        if argument.alias_info is not None:
-            for each in value if isinstance(value, list | tuple) else (value,):
-                if isinstance(each, Node):
-                    shared = shared or each
-                    places += [each] if argument.alias_info.is_write else []
-    return shared, places
-
-
 def _repeatable(node: Node) -> bool:
     """Whether it gives the same again, in memory of its own."""
     if node.op != "call_function" or node.target is operator.getitem:
@@ -152,7 +136,7 @@ def _repeatable(node: Node) -> bool:
         return False
     if torch.Tag.nondeterministic_seeded in node.target.tags:
         return False
-    return isinstance(node.meta.get("val"), Tensor) and _aliases(node)[0] is None
+    return isinstance(node.meta.get("val"), Tensor) and aliases(node)[0] is None
 
 
 def _frozen(value: Any) -> Hashable:
