@@ -133,8 +133,8 @@ def begun(folder):
     ("grid", "seeds", "options"),
     [
         ({"eta": [0.1, 0.3]}, [0, 1], {}),  # two are trained to the end without a pause
-        (GRID, [0], {"factor": 2}),
-        (GRID | {"decay": [0.3, 0.1]}, [0, 1, 2], {"most": 4}),  # (0.3 is what it is without)
+        ({"eta": GRID["eta"], "train.batch": [16]}, [0], {"factor": 2}),
+        (GRID | {"decay": [0.3, 0.1]}, [0, 1, 2], {"most": 2}),  # (0.3 is what it is without)
     ],
     ids=["smaller", "other shares, fewer seeds", "drawn from a larger one, more seeds"],
 )

@@ -63,9 +63,10 @@ def test_lists_of_operations_change_no_bit(preset, monkeypatch):
         lists.append(sum("_foreach" in str(node.target) for node in graph.graph.nodes))
         return graph
 
-    plain = after(run, LocalTransport(record=True), run.long)
+    rounds = run.fed.roster.cycle_length + 1
+    plain = after(run, LocalTransport(record=True), rounds)
     monkeypatch.setattr(merge, "once", both)
-    merged = after(run, LocalTransport(record=True), run.long)
+    merged = after(run, LocalTransport(record=True), rounds)
     assert lists
     assert all(torch.equal(merged[name], value) for name, value in plain.items())
 
