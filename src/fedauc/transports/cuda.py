@@ -22,7 +22,8 @@ import json
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -48,8 +49,10 @@ STREAMS = 16
 """At most so many at once; more clients take turns."""
 WARM_UP = 3
 """Steps before the capture, in which libraries set up and choose their kernels."""
-TRIALS = 5
-"""Steps that a layout is timed for."""
+TURNS = 20
+"""Steps that a layout is timed for, in turns with the best so far."""
+
+G = TypeVar("G")
 
 
 class Captured:
@@ -127,9 +130,13 @@ class Captured:
 
 
 def _fastest(
-    layouts: Sequence[str], build: Callable[[str], Graph], timed: Callable[[Graph], float]
-) -> tuple[Graph, dict[str, float]]:
-    """The graph of the fastest layout, and the seconds of all; at most two graphs are in memory."""
+    layouts: Sequence[str], build: Callable[[str], G], timed: Callable[[G], float]
+) -> tuple[G, dict[str, float]]:
+    """The graph of the fastest layout, and the seconds of all; at most two graphs are in memory.
+
+    A layout is timed in turns with the best so far. Other runs on the same GPU make a step take several times
+    as long, one moment more and the next less, and in turns they hit both alike.
+    """
     seconds: dict[str, float] = {}
     for layout in layouts:
         try:
@@ -137,9 +144,15 @@ def _fastest(
         except Exception as error:  # not every operation can be vectorised
             last = error
             continue
-        seconds[layout] = timed(graph)
-        if seconds[layout] <= min(seconds.values()):
-            best = graph
+        if not seconds:
+            best, leader = graph, layout
+            seconds[layout] = median(timed(graph) for _ in range(TURNS))
+            continue
+        turns = [(timed(best), timed(graph)) for _ in range(TURNS)]
+        theirs, ours = (median(times) for times in zip(*turns, strict=True))
+        seconds[layout] = seconds[leader] * ours / theirs
+        if ours <= theirs:
+            best, leader = graph, layout
         del graph
     if not seconds:
         raise last
@@ -203,17 +216,14 @@ class Graph:
         return state, dict(zip(self.step.outs, outs, strict=True))
 
     def timed(self, values: list[Tensor], draws: Draws, eta: Tensor) -> float:
-        """Seconds of a step; every one is a round's first, since a state may count its steps."""
+        """Seconds of a round's first step: a state may count its steps."""
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        seconds = []
-        for _ in range(TRIALS):
-            self._fill(values, draws, eta)
-            begin.record()
-            self.graph.replay()
-            end.record()
-            end.synchronize()
-            seconds.append(begin.elapsed_time(end) / 1e3)
-        return min(seconds)
+        self._fill(values, draws, eta)
+        begin.record()
+        self.graph.replay()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3
 
     def compiles(self, effort: Effort) -> bool:
         return effort.compiles(lambda *_: self._once(), [self.eta])
