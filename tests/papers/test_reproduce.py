@@ -62,6 +62,7 @@ STATED = {
         "figure-1": (30, "LocalSCGDAM/STL10/*", {"schedule.steps": 4, "train.batch": 8 + 8}),  # ξ and ζ
         "figure-2": (30, "LocalSGDM*/CIFAR10/*", {"schedule.steps": 8, "train.batch": 32}),
         "figure-3": (30, "*/CIFAR10/*", {"schedule.steps": 16, "model": "resnet20", "data.clients": 4}),
+        "no-decay": (15, "LocalSGDM*", {"schedule.eta": 0.1, "data.source": "cifar10"}),
     },
 }
 
@@ -72,6 +73,18 @@ def test_settings_are_those_of_the_papers(paper):
         assert len(PAPERS[paper].chosen(table, [])) == count
         for cell in PAPERS[paper].chosen(table, [like]):
             assert {**cell.settings, **settings} == cell.settings
+
+
+def test_weight_decay_is_what_no_decay_leaves_out():
+    paper = PAPERS["004"]
+    for with_it, without in zip(
+        paper.chosen("table-1", ["*/CIFAR10/*"]), paper.chosen("no-decay", []), strict=True
+    ):
+        assert (with_it.key, with_it.preset) == (without.key, without.preset)
+        differs = dict(with_it.settings.items() - without.settings.items())
+        assert differs.pop("rule.weight_decay") == 5e-4
+        assert set(differs) <= {"schedule.eta"}
+        assert without.config(0, "cpu", None).sections["rule"]["weight_decay"] == 0.0
 
 
 def test_uplinks_of_paper_002():
