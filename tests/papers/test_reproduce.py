@@ -114,6 +114,11 @@ def test_cells_have_names_of_their_own():
         assert len(set(names)) == len(names)
 
 
+def test_greek_letters_can_be_spelt_out():
+    found = PAPERS["002"].chosen("grid", ["ce-*/lr eta=0.1 eta_lambda=0.01"])
+    assert [cell.key for cell in found] == ["CE-Minimax/Fashion-MNIST/LRη=0.1η_λ=0.01"]
+
+
 def test_numbers_are_those_of_the_papers():
     """A few that are quoted elsewhere, and that every row is whole."""
     found = {(p.name, c.table, c.key): c.theirs for p in PAPERS.values() for c in p.cells}

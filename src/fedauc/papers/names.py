@@ -10,6 +10,8 @@ from typing import Any
 RESULTS, CURVES, DONE = "results.json", "curves.json", "measured.json"
 KEY = ("table", "method", "dataset", "setting")
 NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
+SPELT = str.maketrans({"η": "eta", "λ": "lambda"})
+"""Letters of cells' names that few keyboards have."""
 
 
 def name_of(row: Mapping[str, Any]) -> str:
@@ -26,5 +28,5 @@ def place_of(row: Mapping[str, Any]) -> list[list[Any]]:
 
 def like(name: str, pattern: str) -> bool:
     """Whether a cell is meant: by its whole name, or by its beginning or its end."""
-    name, pattern = name.casefold(), pattern.casefold().replace(" ", "")
+    name, pattern = (each.casefold().replace(" ", "").translate(SPELT) for each in (name, pattern))
     return fnmatch(name, pattern) or fnmatch(name, f"{pattern}/*") or fnmatch(name, f"*/{pattern}")
