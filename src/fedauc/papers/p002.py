@@ -63,7 +63,7 @@ TUNED: dict[tuple[str, str], tuple[float, float]] = {
 STEPS = (0.003, 0.01, 0.03, 0.1, 0.3), (0.001, 0.01)
 """η and η_λ to choose from, on Fashion-MNIST."""
 SMALL = 0.0003, 0.001
-"""η and η_λ with which CE-Minimax takes about as long as the paper says."""
+"""η and η_λ with which CE-Minimax takes roughly as long as the paper says."""
 COMMON: dict[str, Any] = {
     "schedule.steps": 1,
     "train.batch": 32,
