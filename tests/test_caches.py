@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from fedauc.caches import by_one
+from fedauc.locks import by_one
 
 
 def _made(path, name):

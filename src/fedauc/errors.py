@@ -18,6 +18,10 @@ class OutOfMemory(InputError):
     """What was asked for needs more memory than is free; the message says what needs less."""
 
 
+class Untrainable(InputError):
+    """Training with these settings on these rows came to nothing, and would again."""
+
+
 class Lost(Exception):
     """Another process of a run has ended, or the run was told to end."""
 

@@ -19,7 +19,7 @@ import torch
 
 from fedauc import metrics
 from fedauc.core.tree import Tree
-from fedauc.errors import InputError
+from fedauc.errors import Untrainable
 from fedauc.experiments.assembly import Part
 from fedauc.experiments.config import Config
 from fedauc.experiments.selection import Candidate, Selection, first
@@ -129,7 +129,7 @@ def validated(
     scores = found.scores
     if not np.isfinite(scores).all():
         eta = config.sections["schedule"]["eta"]
-        raise InputError(
+        raise Untrainable(
             f"The model of {config.method} is no longer finite after round {round}: the step size"
             f" schedule.eta={eta} is too large for these data; try a third of it."
         )

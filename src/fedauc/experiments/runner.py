@@ -25,7 +25,7 @@ from fedauc.core import checkpoint
 from fedauc.core.ledger import Ledger
 from fedauc.core.loop import Federation, RoundRecord, RunState, advance, begin
 from fedauc.core.tree import Tree
-from fedauc.errors import InputError, some
+from fedauc.errors import InputError, Untrainable, some
 from fedauc.experiments import outputs, start
 from fedauc.experiments.assembly import Part, Prepared, Scored
 from fedauc.experiments.calibration import Calibration
@@ -35,6 +35,7 @@ from fedauc.experiments.outcome import Trained, answered, summarise
 from fedauc.experiments.prepare import prepare
 from fedauc.experiments.records import MetricsFile, of_one_kind, read_json, write_json
 from fedauc.experiments.selection import Candidate, Selection
+from fedauc.locks import held
 from fedauc.methods.base import of
 from fedauc.models import Model
 from fedauc.report import write_report
@@ -106,11 +107,13 @@ def run(
         if config.train.warmup is not None:
             _, first_params, first = _built(config.before(), prepared)
             begin(first, first_params)
-        if here.first:
-            out.mkdir(parents=True, exist_ok=True)
-            write_json(out / "config.json", config.as_dict())
-        trained = train(config, prepared, out=out, watch=watch, until=until)
-        return here.told(lambda: _written(trained, out))
+        with held(out, here.first):
+            if (done := here.told(lambda: _done(config, out, resume))) is not None:  # by another process
+                return done
+            if here.first:
+                write_json(out / "config.json", config.as_dict())
+            trained = train(config, prepared, out=out, watch=watch, until=until)
+            return here.told(lambda: _written(trained, out))
 
 
 def _done(config: Config, out: Path, resume: bool) -> dict[str, Any] | None:
@@ -239,7 +242,7 @@ def train(
 
     def chosen() -> tuple[Candidate, Calibration]:
         if selection is None:
-            raise InputError(
+            raise Untrainable(
                 "No round could be validated: the rows of the clients that answered have one class."
             )
         best = selection.choice

@@ -29,12 +29,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from fedauc.caches import by_one, cache_folder
+from fedauc.caches import cache_folder
 from fedauc.core.checkpoint import write_atomic
 from fedauc.core.method import Batch, Method
 from fedauc.core.tree import Tree
 from fedauc.data.augment import taken
 from fedauc.data.federated import Draws
+from fedauc.locks import by_one
 from fedauc.transports.execution import Effort, Execution, Replay, Written
 from fedauc.transports.step import Flat, Step, compiled, reason, recorded
 
