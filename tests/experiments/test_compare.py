@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 
 import pytest
 
@@ -77,6 +78,34 @@ def test_parallel_runs_give_the_same_numbers_and_resume_repeats_nothing(tmp_path
     resumed = compare(METHODS, settings, [0, 1], tmp_path / "serial", resume=True)
     assert aucs(resumed) == aucs(serial)
     assert result.stat().st_mtime_ns == before
+
+
+def test_yardsticks_that_were_trained_otherwise_are_measured_again(tmp_path):
+    settings = settings_for(claims_csv(tmp_path))
+
+    def yardsticks(methods, folder, **more):
+        content = compare(methods, settings | more, [0], tmp_path / folder, resume=True)
+        return {row["method"]: (row["test_auc"], row["rounds"], row["note"]) for row in content["rows"][-2:]}
+
+    first = yardsticks(["cycp-fedavg"], "out")
+    kept = tmp_path / f"out/{ALONE}/seed-0/yardstick.json"
+    before = kept.stat().st_mtime_ns
+    assert yardsticks(["cycp-fedavg"], "out") == first
+    assert kept.stat().st_mtime_ns == before
+    both = yardsticks(METHODS, "out")  # trained like the pairwise method now
+    assert both == yardsticks(METHODS, "fresh")
+    assert both != first
+    moved = tmp_path / "moved.csv"
+    moved.write_text((tmp_path / "claims.csv").read_text())
+    compare(["cycp-pairwise"], settings | {"data.path": [str(moved)]}, [0], tmp_path / "moved")
+    lines = (tmp_path / "claims.csv").read_text().splitlines(keepends=True)
+    moved.write_text("".join([*lines[:-1], lines[-2]]))
+    shutil.rmtree(tmp_path / "moved/cycp-pairwise")
+    again = compare(
+        ["cycp-pairwise"], settings | {"data.path": [str(moved)]}, [0], tmp_path / "moved", resume=True
+    )
+    fresh = compare(["cycp-pairwise"], settings | {"data.path": [str(moved)]}, [0], tmp_path / "last")
+    assert [row["test_auc"] for row in again["rows"]] == [row["test_auc"] for row in fresh["rows"]]
 
 
 def test_a_setting_of_one_method_leaves_the_others_alone(tmp_path):

@@ -23,6 +23,7 @@ from fedauc.experiments.jobs import each, prepared
 from fedauc.experiments.outcome import versions
 from fedauc.experiments.records import of_one_kind, read_json, write_json
 from fedauc.experiments.runner import Watch
+from fedauc.locks import held
 from fedauc.models import Model
 from fedauc.transports import ranks
 
@@ -76,8 +77,6 @@ def compare(
     here.told(lambda: of_one_kind(out, "compare.json"))
     if here.told((out / "compare.json").exists) and not resume:
         raise InputError(f"{out} already holds a comparison; choose another --out, or --resume to go on.")
-    if here.first:
-        out.mkdir(parents=True, exist_ok=True)
     yardstick = yardstick_method(configs)
     work = [
         Job(name, configs[name].changed({"seed": seed}), out / name / f"seed-{seed}", resume)
@@ -90,8 +89,10 @@ def compare(
             for seed in seeds
             for name in YARDSTICKS
         ]
+    with held(out, here.first):
+        made = each(work, _run, jobs, watch)
     outcomes: dict[str, list[Outcome]] = {}
-    for job, outcome in zip(work, each(work, _run, jobs, watch), strict=True):  # (seed by seed)
+    for job, outcome in zip(work, made, strict=True):  # (seed by seed)
         outcomes.setdefault(job.name, []).append(outcome)
     runs = {name: [f"{name}/seed-{seed}" for seed in seeds] for name in methods}
     data = here.told(lambda: read_json(work[0].folder / "result.json")["data"])
@@ -232,19 +233,28 @@ def _model(config: Config, prepared: Prepared) -> Model:
 
 def _run(job: Job, watch: Watch | None) -> Outcome:
     """A method's run, or a yardstick measured once and kept for --resume."""
+    rows = prepared(job.config)
     if job.name not in YARDSTICKS:
-        rows = prepared(job.config)
         result = runner.run(job.config, job.folder, resume=job.resume, prepared=rows, watch=watch)
         keys = ("test_auc", "valid_auc", "rounds", "bytes_up", "bytes_down", "seconds", "seconds_up")
         return Outcome(**{key: result[key] for key in keys})
     kept, here = job.folder / "yardstick.json", ranks.here()
-    if (found := here.told(lambda: read_json(kept) if kept.exists() else None)) is not None:
-        return Outcome(**found)
-    outcome = YARDSTICKS[job.name](job.config, prepared(job.config), watch)
+    if (found := here.told(lambda: _measured(kept, job.config, rows.fingerprint))) is not None:
+        return found
+    outcome = YARDSTICKS[job.name](job.config, rows, watch)
     if here.first:
         job.folder.mkdir(parents=True, exist_ok=True)
-        write_json(kept, asdict(outcome))
+        about = {"config": job.config.as_dict(), "rows": rows.fingerprint, "outcome": asdict(outcome)}
+        write_json(kept, about)
     return outcome
+
+
+def _measured(kept: Path, config: Config, rows: str) -> Outcome | None:
+    """A yardstick that was measured before: trained like the same method, on the same rows."""
+    found = read_json(kept) if kept.exists() else {}
+    if found.get("rows") != rows or config.differing(found["config"], ("data.root", "data.path")):
+        return None
+    return Outcome(**found["outcome"])
 
 
 def _row(name: str, outcomes: Sequence[Outcome], seeds: Sequence[int], yardstick: str) -> dict[str, Any]:
@@ -257,7 +267,7 @@ def _row(name: str, outcomes: Sequence[Outcome], seeds: Sequence[int], yardstick
         CENTRAL: f"pooled rows, trained like {yardstick}",
     }
     details = [notes[name]] if name in notes else []
-    details += [outcomes[-1].note] if outcomes[-1].note else []
+    details += dict.fromkeys(outcome.note for outcome in outcomes if outcome.note)
     return {
         "method": name,
         "kind": "yardstick" if name in notes else "federated",
