@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+import shutil
 
 import pandas as pd
 import pytest
 import torch
 from typer.testing import CliRunner
 
+from fedauc import locks
 from fedauc.cli import app
 from fedauc.core.checkpoint import read_tensors
 from fedauc.errors import InputError, OutOfMemory
@@ -18,7 +20,7 @@ from fedauc.experiments import runner
 from fedauc.experiments.compare import compare
 from fedauc.experiments.config import Config, parse_grid
 from fedauc.experiments.predict import Predictor
-from fedauc.experiments.tune import default_grid, tune
+from fedauc.experiments.tune import _trials, default_grid, tune
 from tests.experiments.tables import claims_csv
 
 METHOD = "cycp-minimax"
@@ -254,6 +256,52 @@ def test_whoever_fails_late_makes_room_for_the_next(tmp_path):
     assert [row["settings"]["decay"] for row in again["trials"] if row["share"] < 1] == [1e30]
 
 
+def test_a_trial_that_files_have_stopped_is_tried_again(search, tmp_path):
+    _, settings, content = search
+    with pytest.raises(KeyboardInterrupt):
+        tune(METHOD, settings, GRID, [0, 1], tmp_path, watch=Interrupts(30))
+    shutil.copytree(tmp_path / "trial-000", tmp_path / "trial-000.old")
+    saved = sorted((tmp_path / "trial-000/seed-0").glob("checkpoint*"))
+    for path in saved:
+        path.write_bytes(b"nothing")
+    stopped = tune(METHOD, settings, {**GRID, "eta": [0.01]}, [0, 1], tmp_path, factor=1, resume=True)
+    assert "is damaged and cannot be read" in stopped["trials"][-1]["note"]
+    for path in saved:
+        path.unlink()
+    (tmp_path / "trial-001/seed-0/metrics.jsonl").unlink()
+    lost = tune(METHOD, settings, GRID, [0, 1], tmp_path, resume=True)
+    assert [row["trial"] for row in lost["trials"] if row["valid_auc"] is None] == [1]
+    assert "has lost lines of its metrics.jsonl; remove the folder" in lost["trials"][-1]["note"]
+    shutil.rmtree(tmp_path / "trial-001")
+    again = tune(METHOD, settings, GRID, [0, 1], tmp_path, resume=True)
+    assert not any(row["note"] for row in again["trials"])
+    assert again["best"]["valid_auc"] >= content["best"]["valid_auc"]  # (more were trained to the end)
+
+
+def test_a_folder_is_of_one_process(search, tmp_path, monkeypatch):
+    _, settings, _ = search
+    monkeypatch.setattr(locks, "PATIENCE", 0.1)
+    with locks.held(tmp_path):
+        for begin in (
+            lambda: tune(METHOD, settings, GRID, [0], tmp_path),
+            lambda: compare([METHOD], settings, [0], tmp_path),
+            lambda: runner.run(Config.resolve(METHOD, settings), tmp_path),
+        ):
+            with pytest.raises(InputError, match="Another process is writing into"):
+                begin()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_may_be_moved_while_a_search_rests(tmp_path):
+    settings, grid = settings_for(tmp_path), {"eta": [0.1, 0.3, 1.0]}
+    content = tune(METHOD, settings, grid, [0], tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        tune(METHOD, settings, grid, [0], tmp_path / "out", watch=Interrupts(8))
+    moved = (tmp_path / "claims.csv").rename(tmp_path / "elsewhere.csv")
+    again = tune(METHOD, settings | {"data.path": [str(moved)]}, grid, [0], tmp_path / "out", resume=True)
+    assert again["trials"] == content["trials"]
+
+
 def test_rows_that_have_changed_are_noticed(tmp_path):
     settings, grid = settings_for(tmp_path), {"eta": [0.1, 0.3, 1.0]}
     path = tmp_path / "claims.csv"
@@ -312,12 +360,22 @@ def test_a_part_of_the_grid_is_drawn(tmp_path):
     assert found[0]["shares"] == [1.0]  # one cycle cannot be shared
 
 
+def test_trials_are_drawn_from_a_grid_of_any_size(tmp_path):
+    """Of all that there are for three, not of what fits into memory."""
+    many = [round(0.0001 * k, 4) for k in range(1, 3001)]
+    names = ("eta", "decay", "growth", "train.memory")
+    trials = _trials(METHOD, settings_for(tmp_path), dict.fromkeys(names, many), 3, 0)
+    assert len({str(trial.settings) for trial in trials}) == 3
+    assert all(list(trial.settings) == list(names) for trial in trials)
+
+
 @pytest.mark.parametrize(
     ("grid", "why"),
     [
         ({"eta": []}, "names no value"),
         ({"valid_fraction": [0.1, 0.2]}, "changes the data"),
         ({"seed": [1, 2]}, "cannot be tuned. --seeds"),
+        ({"device": ["cpu", "cuda"]}, "device: this cannot be tuned"),
         ({"eta": [0.1, 0.3, 0.1]}, "names 0.1 twice"),
         ({"eta": [0.1, "0.1"]}, "the same settings twice"),
         ({"eta": [0.1], "schedule.eta": [0.3]}, "are the same setting"),

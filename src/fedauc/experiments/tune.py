@@ -27,6 +27,7 @@ import io
 import itertools
 import json
 import math
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedauc.core import checkpoint, rng
-from fedauc.errors import InputError, OutOfMemory, some
+from fedauc.errors import InputError, OutOfMemory, Untrainable, some
 from fedauc.experiments import runner
 from fedauc.experiments.command import train_command
 from fedauc.experiments.config import Config, same_setting
@@ -44,6 +45,7 @@ from fedauc.experiments.jobs import each, prepared
 from fedauc.experiments.outcome import versions
 from fedauc.experiments.records import of_one_kind, read_json, write_json
 from fedauc.experiments.runner import Paused, Watch
+from fedauc.locks import held
 
 RESULT, TRIAL = "tune.json", "trial.json"
 SCHEMA = 2
@@ -51,6 +53,11 @@ AROUND = (0.1, 0.3, 1.0, 3.0)
 """Step sizes that are tried where no grid is given, in units of the method's own."""
 MOST = 1000
 """Trials of a grid that is not drawn from."""
+LISTED = 1_000_000
+"""Combinations of a grid that are numbered to draw from them."""
+NUMBERED = re.compile(r"trial-(\d+)")
+FILES = ("data.root", "data.path")
+"""Settings that may change while the rows are the same."""
 
 
 class Stop(NamedTuple):
@@ -139,6 +146,9 @@ def tune(
     if factor < 1:
         raise InputError(f"--factor {factor} must be at least 1.")
     for name in grid or {}:
+        if name in ("seed", "device"):
+            also = " --seeds says how many seeds a trial has." if name == "seed" else ""
+            raise InputError(f"--grid {name}: this cannot be tuned.{also}")
         if any(same_setting(name, other) for other in overrides):
             raise InputError(f"--grid {name}: this is set as well; leave one of them out.")
     grid = grid or default_grid(method, overrides)
@@ -155,8 +165,27 @@ def tune(
     _free(out, resume)
     # (what cannot be read leaves nothing behind)
     about["rows"] = prepared(trials[0].config.changed({"seed": seeds[0]})).fingerprint
-    _begin(out, base, about)
-    _number(out, trials)
+    with held(out):
+        _begin(out, base, about)
+        _number(out, trials)
+        content = _search(out, about, trials, jobs, watch)
+        best = content["best"]
+        results = [read_json(out / run / "result.json") for run in best["runs"]]
+        aucs = [result["test_auc"] for result in results]
+        best |= {"test_auc": statistics.fmean(aucs), "test_auc_by_seed": aucs}
+        best["test_auc_std"] = statistics.stdev(aucs) if len(aucs) > 1 else None
+        best["notes"] = [*results[0]["data"]["notes"], *_edges(trials)]
+        one = _ranked(trials)[0].config.changed({"seed": seeds[0]})
+        best["command"] = train_command(one, {**overrides, **best["settings"]})
+        write_json(out / RESULT, content)
+        return content
+
+
+def _search(
+    out: Path, about: Mapping[str, Any], trials: Sequence[Trial], jobs: int, watch: Watch | None
+) -> dict[str, Any]:
+    """Successive halving; what is known so far is written after every share of the rounds."""
+    seeds, factor = about["seeds"], about["factor"]
 
     def stops_of(trial: Trial, share: float) -> list[Stop]:
         folders = {seed: out / _folder(trial.number, seed) for seed in seeds}
@@ -182,15 +211,6 @@ def tune(
             write_json(out / RESULT, content)
             checkpoint.write_atomic(out / "tune.csv", _csv(content["trials"]).encode())
         room = math.ceil(len(chosen) / factor)
-    best = content["best"]
-    results = [read_json(out / run / "result.json") for run in best["runs"]]
-    aucs = [result["test_auc"] for result in results]
-    best |= {"test_auc": statistics.fmean(aucs), "test_auc_by_seed": aucs}
-    best["test_auc_std"] = statistics.stdev(aucs) if len(aucs) > 1 else None
-    best["notes"] = [*results[0]["data"]["notes"], *_edges(trials)]
-    one = _ranked(trials)[0].config.changed({"seed": seeds[0]})
-    best["command"] = train_command(one, {**overrides, **best["settings"]})
-    write_json(out / RESULT, content)
     return content
 
 
@@ -209,24 +229,16 @@ def _trials(
             raise InputError(f"--grid {name} names no value.")
         if twice := [value for i, value in enumerate(values) if value in values[:i]]:
             raise InputError(f"--grid {name} names {twice[0]} twice.")
-        if name in ("seed", "device"):
-            also = " --seeds says how many seeds a trial has." if name == "seed" else ""
-            raise InputError(f"--grid {name}: this cannot be tuned.{also}")
         if twice := [other for other in grid if other != name and same_setting(name, other)]:
             raise InputError(f"--grid {name} and --grid {twice[0]} are the same setting: name it once.")
     count = math.prod(len(values) for values in grid.values())
     if most is None and count > MOST:
         raise InputError(f"The grid has {count} combinations: --trials says how many of them to draw.")
-    chosen = np.arange(count)
-    if most is not None and most < count:
-        chosen = np.sort(rng.generator(seed, rng.TRIALS).permutation(count)[:most])
-    every = itertools.product(*grid.values())
-    wanted = set(chosen.tolist())
-    picked = [values for i, values in enumerate(every) if i in wanted]
+    places = itertools.product(*(range(len(values)) for values in grid.values()))
     found: list[Trial] = []
     same: dict[str, Trial] = {}
-    for values in picked:
-        settings = dict(zip(grid, values, strict=True))
+    for place in places if most is None or most >= count else _drawn(grid, count, most, seed):
+        settings = {name: values[i] for (name, values), i in zip(grid.items(), place, strict=True)}
         trial = Trial(settings, Config.resolve(method, {**overrides, **settings}))
         if (twin := same.setdefault(_meaning(trial.config.as_dict()), trial)) is not trial:
             raise InputError(f"The grid has the same settings twice: {twin.settings} and {settings}.")
@@ -234,6 +246,20 @@ def _trials(
     if any(trial.config.data != found[0].config.data for trial in found):
         raise InputError("The grid changes the data, but trials are compared on the same validation rows.")
     return found
+
+
+def _drawn(grid: Mapping[str, Sequence[Any]], count: int, most: int, seed: int) -> list[tuple[int, ...]]:
+    """So many of a grid's combinations, in their order, as places of their values."""
+    lengths, drawing = [len(values) for values in grid.values()], rng.generator(seed, rng.TRIALS)
+    if count <= LISTED:
+        chosen = np.sort(drawing.permutation(count)[:most])
+        return [
+            tuple(int(i) for i in place) for place in zip(*np.unravel_index(chosen, lengths), strict=True)
+        ]
+    drawn: set[tuple[int, ...]] = set()
+    while len(drawn) < most:
+        drawn.add(tuple(int(drawing.integers(length)) for length in lengths))
+    return sorted(drawn)
 
 
 def _shares(trials: Sequence[Trial], factor: int) -> list[float]:
@@ -289,7 +315,8 @@ def _row(folder: Path, round: int) -> dict[str, Any] | None:
         return None
     with open(folder / "metrics.jsonl") as lines:
         line = next(itertools.islice(lines, round - 1, None), "")
-    return json.loads(line) if line.endswith("\n") else None  # (the last one may be cut short)
+    row = json.loads(line) if line.endswith("\n") else {}  # (the last one may be cut short)
+    return row if row.get("round") == round else None
 
 
 def _reached(stop: Stop, watch: Watch | None) -> Reached:
@@ -307,10 +334,15 @@ def _reached(stop: Stop, watch: Watch | None) -> Reached:
         pass
     except OutOfMemory:
         raise  # not the trial's fault: it goes on with --resume
-    except InputError as error:
+    except Untrainable as error:
         write_json(stop.folder / TRIAL, about | {"failed": str(error)})
-    found = _known(stop)
-    assert found is not None
+    except InputError as error:
+        return Reached(None, 0, str(error))  # to be tried again when the search is resumed
+    if (found := _known(stop)) is None:
+        why = (
+            f"{stop.folder} has lost lines of its metrics.jsonl; remove the folder to train this trial anew."
+        )
+        return Reached(None, 0, why)
     return found
 
 
@@ -326,15 +358,16 @@ def _free(out: Path, resume: bool) -> None:
 def _begin(out: Path, base: Config, about: Mapping[str, Any]) -> None:
     """The folder is new, or its trials are of the same rows, and the same but for what the grids name."""
     if not (out / RESULT).exists():
-        out.mkdir(parents=True, exist_ok=True)
         write_json(out / RESULT, {"schema": SCHEMA, "kind": "tune", **about})
         return
     known = read_json(out / RESULT)
-    if known["schema"] != SCHEMA:
+    if known.get("schema") != SCHEMA:
         raise InputError(f"{out} holds a search of another version of fedauc; choose another --out.")
     tuned = {**known["grid"], **about["grid"]}
     other = [
-        key for key in base.differing(known["config"]) if not any(same_setting(key, name) for name in tuned)
+        key
+        for key in base.differing(known["config"], FILES)
+        if not any(same_setting(key, name) for name in tuned)
     ]
     if other:
         raise InputError(
@@ -347,8 +380,9 @@ def _begin(out: Path, base: Config, about: Mapping[str, Any]) -> None:
 def _number(out: Path, trials: Sequence[Trial]) -> None:
     """Trials that were begun in earlier searches have their folders; the others get the next ones."""
     begun = {
-        _meaning(read_json(path)["config"]): int(path.parent.parent.name.removeprefix("trial-"))
+        _meaning(read_json(path)["config"]): int(named[1])
         for path in out.glob(f"trial-*/seed-*/{TRIAL}")
+        if (named := NUMBERED.fullmatch(path.parent.parent.name))
     }
     taken = set(begun.values())
     free = (number for number in itertools.count() if number not in taken)
@@ -358,8 +392,10 @@ def _number(out: Path, trials: Sequence[Trial]) -> None:
 
 
 def _meaning(config: Mapping[str, Any]) -> str:
-    """What a trial's folder stands for: a configuration, whatever the seed."""
-    return json.dumps(Config.from_dict({**config, "seed": 0}).as_dict(), sort_keys=True)
+    """What a trial's folder stands for: a configuration, whatever the seed and wherever the files."""
+    about = Config.from_dict({**config, "seed": 0}).as_dict()
+    about["data"] = {name: v for name, v in about["data"].items() if f"data.{name}" not in FILES}
+    return json.dumps(about, sort_keys=True)
 
 
 def _content(
