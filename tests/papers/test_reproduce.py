@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -21,7 +24,7 @@ from fedauc.errors import InputError, OutOfMemory
 from fedauc.experiments.runner import Silent
 from fedauc.papers import PAPERS, Cell, Paper
 from fedauc.papers.cells import printed
-from fedauc.papers.names import DONE, name_of
+from fedauc.papers.names import DONE, KEY, name_of
 from fedauc.papers.pictures import Panel, Picture, draw
 from fedauc.papers.reproduce import Job, merge, reproduce
 from fedauc.transports.memory import sufficing
@@ -375,8 +378,12 @@ def test_other_settings_of_a_finished_cell_are_named(paper, tmp_path):
         reproduce(replace(paper, cells=cells), "table-1", [], [0], tmp_path / "runs", tmp_path)
 
 
+ROW = {"table": "t", "method": "a", "dataset": "d", "setting": "s", "ours_mean": 1.0, "settings": {}}
+ROW |= {"seeds": [0], "ours_by_seed": [1.0], "devices": ["cpu"], "more": {}}
+
+
 def test_results_of_other_cells_stay(tmp_path):
-    row = {"table": "t", "method": "a", "dataset": "d", "setting": "s", "ours_mean": 1.0}
+    row = ROW
     for each in (row, row | {"method": "b"}, row | {"ours_mean": 2.0}):
         merge(tmp_path / "results.json", each)
     found = json.loads((tmp_path / "results.json").read_text())
@@ -385,6 +392,57 @@ def test_results_of_other_cells_stay(tmp_path):
         merge(tmp_path / "results.json", row | {"table": "u", "setting": setting})
     found = json.loads((tmp_path / "results.json").read_text())
     assert [each["setting"] for each in found[2:]] == ["I=4", "I=12", "p=0.25", "p=0.5"]
+
+
+def _merged(path, method):
+    for seed in range(20):
+        merge(path, ROW | {"method": method, "setting": str(seed)})
+
+
+def test_rows_of_several_processes_all_stay(tmp_path):
+    path = tmp_path / "results.json"
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        list(pool.map(_merged, [path] * 2, "ab"))
+    assert len(json.loads(path.read_text())) == 40
+    assert [each.name for each in tmp_path.iterdir()] == ["results.json"]  # and no lock
+
+
+def test_seeds_of_other_settings_and_other_folders_are_no_part_of_a_row(paper, tmp_path):
+    def run(seed, eta):
+        cells = (replace(paper.cells[0], settings=TINY | {"schedule.eta": eta}),)
+        return reproduce(replace(paper, cells=cells), "table-1", [], [seed], tmp_path / "runs", tmp_path)
+
+    run(0, 0.1)
+    home = tmp_path / "runs/099/table-1/FedAvg_digits_p=1"
+    shutil.copytree(home / "seed-0", home / "seed-0.old")
+    assert [row["seeds"] for row in run(1, 0.5)] == [[1]]
+    assert [row["seeds"] for row in run(0, 0.1)] == [[0]]
+    (home / "seed-0" / DONE).write_text("{}")
+    with pytest.raises(InputError, match=r"measured.json is damaged; remove it"):
+        run(0, 0.1)
+
+
+def test_seeds_of_several_devices_have_commands_of_their_own(paper, tmp_path):
+    def run():
+        return reproduce(paper, "table-1", ["fedavg/digits/*"], [0, 1, 2], tmp_path / "runs", tmp_path)
+
+    run()
+    kept = tmp_path / "runs/099/table-1/FedAvg_digits_p=1/seed-0/measured.json"
+    elsewhere = json.loads(kept.read_text())
+    elsewhere["config"]["device"] = "cuda"
+    kept.write_text(json.dumps(elsewhere))
+    (row,) = run()
+    command = "fedauc reproduce 099 table-1 --cells 'FedAvg/digits/p=1'"
+    assert row["command"] == f"{command} --seeds 1 --device cuda && {command} --seed 1 --seeds 2 --device cpu"
+
+
+@pytest.mark.parametrize("row", [{"table": "t"}, ROW | {"table": 1}, {k: ROW[k] for k in KEY}])
+def test_results_of_another_shape_are_refused(paper, row, tmp_path):
+    (tmp_path / "099").mkdir()
+    (tmp_path / "099/results.json").write_text(json.dumps([row]))
+    for add in (True, False):
+        with pytest.raises(InputError, match=r"results.json is not a list of cells"):
+            reproduce(paper, "table-1", [], [0], tmp_path / "runs", tmp_path, add=add)
 
 
 # ----------------------------------------------------------------------------- pictures
@@ -411,17 +469,21 @@ def test_curves_of_runs_become_a_picture(paper, tmp_path):
     words = _texts(folder / "curves.svg")
     assert {"Digits", "FedAvg", "Pairwise", "rounds", "validation AUC"} <= set(words)
     assert "Nothing was run of it" not in words
+    (folder / "curves.json").unlink()  # seeds that come from results.json alone have numbers and no curves
+    reproduce(shown, "table-1", ["*/digits/*"], [2], tmp_path / "other", tmp_path, add=True)
+    curves = json.loads((folder / "curves.json").read_text())
+    assert [[bool(curve) for curve in each["curves"]] for each in curves] == [[False, False, True]] * 2
+    assert {"FedAvg", "Pairwise"} <= set(_texts(folder / "curves.svg"))
 
 
 def test_settings_become_an_axis(tmp_path):
     rows = [
-        {"table": "figure-1", "method": "A", "dataset": "D", "setting": f"I={steps}", "ours_mean": mean}
-        | {"ours_std": 0.01}
+        ROW | {"table": "figure-1", "setting": f"I={steps}", "ours_mean": mean, "ours_std": 0.01}
         for steps, mean in ((16, 0.85), (4, 0.8), (64, None))
     ]
     for row in rows:
         merge(tmp_path / "results.json", row)
-    (drawn,) = draw((Picture("steps", (Panel("D", "figure-1", "*", "I", "ours"),)),), tmp_path)
+    (drawn,) = draw((Picture("steps", (Panel("d", "figure-1", "*", "I", "ours"),)),), tmp_path)
     root = ElementTree.parse(drawn).getroot()
     dots = [float(each.get("cx")) for each in root.iter("{http://www.w3.org/2000/svg}circle")]
     assert dots == sorted(dots)

@@ -106,7 +106,8 @@ def _along(panel: Panel, curves: Sequence[Any]) -> dict[str, Line]:
     found: dict[str, list[tuple[Any, Any]]] = {}
     for each in curves:
         for curve in each["curves"]:
-            found.setdefault(each[panel.by], []).append((curve[panel.x], curve[panel.y]))
+            if panel.x in curve and panel.y in curve:  # (a seed of results.json may have none)
+                found.setdefault(each[panel.by], []).append((curve[panel.x], curve[panel.y]))
     lines = {}
     for name, seeds in found.items():
         length = min(len(x) for x, _ in seeds)

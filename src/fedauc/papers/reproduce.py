@@ -8,10 +8,11 @@ RESULTS/PAPER/NAME.svg               the paper's figures, as far as their cells 
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,12 +22,19 @@ from fedauc.experiments.jobs import each
 from fedauc.experiments.outcome import versions
 from fedauc.experiments.records import read_json, write_json, write_rows
 from fedauc.experiments.runner import Watch
+from fedauc.locks import by_one
 from fedauc.papers.cells import Cell, Measured, Paper
 from fedauc.papers.names import CURVES, DONE, KEY, RESULTS, place_of
 from fedauc.papers.pictures import draw
 from fedauc.transports import ranks
 
 FAILED = "failed"
+SEED = re.compile(r"seed-(\d+)")
+WITH: Mapping[str, Set[str]] = {
+    RESULTS: {*KEY, "settings", "seeds", "ours_by_seed", "devices", "more"},
+    CURVES: {*KEY, "seeds", "curves"},
+}
+"""What a row of these files has at least."""
 
 
 class Job(NamedTuple):
@@ -88,7 +96,7 @@ def reproduce(
         raise InputError("None of these cells can be run here.")
     if ranks.here().first:  # (what cannot be written is better known before hours of training)
         (results / paper.name).mkdir(parents=True, exist_ok=True)
-        for file in (RESULTS, CURVES):
+        for file in WITH:
             _rows(results / paper.name / file)
     rows: dict[str, dict[str, Any]] = {}
     left = {key: len(mine) for key, mine in work.items()}
@@ -140,16 +148,22 @@ def _known(config: Config, folder: Path) -> Known | None:
     """What was measured in a folder, by whatever device, from wherever the files were."""
     if not (folder / DONE).exists():
         return None
-    kept = read_json(folder / DONE)
+    kept = _done(folder)
     if keys := _differing(config, kept):
         raise InputError(f"{folder} has other settings ({', '.join(keys)}); choose another --out.")
     return Known(config.seed, kept["config"]["device"], Measured(**kept["measured"]))
 
 
+def _done(folder: Path) -> dict[str, Any]:
+    kept = read_json(folder / DONE)
+    if not isinstance(kept, dict) or not kept.keys() >= {"config", "measured"}:
+        raise InputError(f"{folder / DONE} is damaged; remove it to measure this cell anew.")
+    return kept
+
+
 def _differing(config: Config, kept: Mapping[str, Any]) -> list[str]:
-    return config.differing(
-        kept["config"], ("device", "data.root", "data.path")
-    )  # (files are the cell's own)
+    # (files are the cell's own)
+    return config.differing(kept["config"], ("device", "data.root", "data.path"))
 
 
 def _share(job: Job, paper: Paper, out: Path) -> None:
@@ -159,7 +173,7 @@ def _share(job: Job, paper: Paper, out: Path) -> None:
     for other in paper.cells:
         there = out / paper.name / other.table / folder_of(other) / job.folder.name / DONE
         if other.measure == job.cell.measure and there.exists():
-            kept = read_json(there)
+            kept = _done(there.parent)
             if not _differing(job.config, kept):
                 job.folder.mkdir(parents=True, exist_ok=True)
                 write_json(job.folder / DONE, kept)
@@ -168,7 +182,7 @@ def _share(job: Job, paper: Paper, out: Path) -> None:
 
 def _take(cell: Cell, published: Path, home: Path, root: str | None) -> None:
     """Lay the seeds that stand in results.json with the same settings into the folder of the runs."""
-    row, along = (_row_of(published / file, _named(cell)) for file in (RESULTS, CURVES))
+    row, along = (_row_of(published / file, _named(cell)) for file in WITH)
     if row is None or row["settings"] != json.loads(json.dumps(_settings(cell))):
         return
     curves = dict(zip(along["seeds"], along["curves"], strict=True)) if along else {}
@@ -189,13 +203,15 @@ def _row_of(path: Path, named: Mapping[str, str]) -> dict[str, Any] | None:
 def _rows(path: Path) -> list[dict[str, Any]]:
     """Of a file of them, if it is there."""
     rows = read_json(path) if path.exists() else []
-    if not isinstance(rows, list) or not all(
-        isinstance(row, dict) and row.keys() >= set(KEY) for row in rows
-    ):
+    if not isinstance(rows, list) or not all(_of(row, WITH[path.name]) for row in rows):
         raise InputError(
             f"{path} is not a list of cells, as this command writes it; choose another --results."
         )
     return rows
+
+
+def _of(row: Any, names: Set[str]) -> bool:
+    return isinstance(row, dict) and row.keys() >= names and all(isinstance(row[name], str) for name in KEY)
 
 
 def _named(cell: Cell) -> dict[str, str]:
@@ -207,13 +223,15 @@ def _settings(cell: Cell) -> dict[str, Any]:
 
 
 def _ever(job: Job) -> list[Known]:
-    """The seeds of a cell that were measured, now or before, in their order."""
+    """The seeds of a cell that were measured with these settings, now or before, in their order."""
     folders = {
-        int(each.parent.name.removeprefix("seed-")): each.parent
+        int(named[1]): each.parent
         for each in job.folder.parent.glob(f"*/{DONE}")
+        if (named := SEED.fullmatch(each.parent.name))
     }
-    known = [_known(job.config.changed({"seed": seed}), folder) for seed, folder in sorted(folders.items())]
-    return [each for each in known if each]
+    configs = {seed: job.config.changed({"seed": seed}) for seed in sorted(folders)}
+    same = [seed for seed, config in configs.items() if not _differing(config, _done(folders[seed]))]
+    return [each for seed in same if (each := _known(configs[seed], folders[seed]))]
 
 
 def _written(paper: Paper, cell: Cell, known: Sequence[Known], results: Path) -> dict[str, Any]:
@@ -233,10 +251,9 @@ def _row(paper: Paper, cell: Cell, known: Sequence[Known]) -> dict[str, Any]:
     reached = [value for value in values if value is not None]
     whole = len(reached) == len(values)
     command = f"fedauc reproduce {paper.name} {cell.table} --cells '{cell.key}'"
-    devices = dict(zip(seeds, (each.device for each in known), strict=True))
     commands = [
-        f"{command}{f' --seed {first}' if first else ''} --seeds {count} --device {devices[first]}"
-        for first, count in _stretches(seeds)
+        f"{command}{f' --seed {first}' if first else ''} --seeds {count} --device {device}"
+        for first, count, device in _stretches(known)
     ]
 
     def mean(name: str) -> float:
@@ -265,15 +282,15 @@ def _row(paper: Paper, cell: Cell, known: Sequence[Known]) -> dict[str, Any]:
     }
 
 
-def _stretches(seeds: Sequence[int]) -> list[tuple[int, int]]:
-    """Seeds in their order as the first ones and lengths of stretches without a gap."""
-    firsts = [seed for seed in seeds if seed - 1 not in seeds]
-    ends = [seed + 1 for seed in seeds if seed + 1 not in seeds]
-    return [(first, end - first) for first, end in zip(firsts, ends, strict=True)]
+def _stretches(known: Sequence[Known]) -> list[tuple[int, int, str]]:
+    """Seeds in their order as the first ones, lengths and devices of stretches without a gap."""
+    places = itertools.groupby(enumerate(known), key=lambda at: (at[1].seed - at[0], at[1].device))
+    groups = [[each for _, each in group] for _, group in places]
+    return [(group[0].seed, len(group), group[0].device) for group in groups]
 
 
 def merge(path: Path, row: Mapping[str, Any], write: Callable[[Path, list[Any]], None] = write_json) -> None:
     """Put a row into a file of them, in the place of that of the same cell."""
-    mine = {tuple(each[name] for name in KEY): dict(each) for each in (*_rows(path), row)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, sorted(mine.values(), key=place_of))
+    with by_one(path):
+        mine = {tuple(each[name] for name in KEY): dict(each) for each in (*_rows(path), row)}
+        write(path, sorted(mine.values(), key=place_of))
