@@ -81,8 +81,7 @@ def overrides_of(options: dict[str, Any]) -> dict[str, Any]:
     else:
         found["data.path"] = data
     found |= {key: options[name] for name, key in OPTIONS.items() if options[name]}
-    images = found.get("data.source") not in (None, "breast-cancer", "wine", "medicare-like")
-    if options["model"] or images:
+    if options["model"] or ("data.source" in found and SOURCES[found["data.source"]].images):
         found["model"] = options["model"] or "cnn"
     if options["fresh_head"] and not options["init_from"]:
         raise InputError("--fresh-head says what to do with the model of --init-from, which is not given.")

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
+from fedauc.data import mapped
 from fedauc.errors import InputError
 from fedauc.experiments import kept, runner
 from fedauc.experiments import prepare as preparing
@@ -228,7 +229,7 @@ def test_what_cannot_be_mapped_is_said(tmp_path, cache):
 def test_a_full_disk_is_said_or_gone_round(tmp_path, cache, monkeypatch):
     path = claims_parquet(tmp_path)
     in_memory = prepared(path, **{"data.memory_map": "off"})
-    monkeypatch.setattr(kept.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10})())
+    monkeypatch.setattr(mapped.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10})())
     with pytest.raises(InputError, match=r"cannot be kept in .*rows: .* GiB are needed.*FEDAUC_CACHE"):
         prepared(path, **{"data.memory_map": "on"})
     monkeypatch.setattr(kept, "LARGE", 0)

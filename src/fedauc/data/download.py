@@ -33,6 +33,7 @@ def _idx(base: str, *md5: str) -> tuple[Published, ...]:
 _FASHION = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion"
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
 _CIFAR = "https://www.cs.toronto.edu/~kriz"
+_STANFORD = "https://ai.stanford.edu/~acoates/stl10"
 _ZENODO = "https://zenodo.org/records/10519652/files"
 
 PUBLISHED: dict[str, tuple[Published, ...]] = {
@@ -53,19 +54,32 @@ PUBLISHED: dict[str, tuple[Published, ...]] = {
     "cifar10": (Published(f"{_CIFAR}/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),),
     "cifar100": (Published(f"{_CIFAR}/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"),),
     "pneumoniamnist": (Published(f"{_ZENODO}/pneumoniamnist.npz", "28209eda62fecd6e6a2d98b1501bb15f"),),
+    "stl10": (Published(f"{_STANFORD}/stl10_binary.tar.gz", "91f7769df0f17e558f3565bffb0c7dfb"),),
     "chestmnist": (Published(f"{_ZENODO}/chestmnist.npz", "02c8a6516a18b556561a56cbdd36c4a8"),),
     "breastmnist": (Published(f"{_ZENODO}/breastmnist.npz", "750601b1f35ba3300ea97c75c52ff8f6"),),
 }
 
 # Where a person finds the files of a source that is not fetched from here.
-HOMEPAGES = {"emnist-digits": "https://www.nist.gov/itl/products-and-services/emnist-dataset"}
+HOMEPAGES = {
+    "medicare": "https://data.cms.gov/provider-summary-by-type-of-service/medicare-physician-other-practitioners",
+    "medicare/UPDATED.csv": "https://oig.hhs.gov/exclusions/exclusions_list.asp",
+    "emnist-digits": "https://www.nist.gov/itl/products-and-services/emnist-dataset",
+    "cats-vs-dogs": "https://www.kaggle.com/c/dogs-vs-cats",
+    "melanoma": "https://challenge2020.isic-archive.com",
+    "chexpert": "https://stanfordmlgroup.github.io/competitions/chexpert/",
+    "chest-xrays/chexpert": "https://stanfordmlgroup.github.io/competitions/chexpert/",
+    "chest-xrays/chestxray14": "https://nihcc.app.box.com/v/ChestXray-NIHCC",
+    "chest-xrays/padchest": "https://bimcv.cipf.es/bimcv-projects/padchest/",
+    "chest-xrays/mimic-cxr-jpg": "https://physionet.org/content/mimic-cxr-jpg/",
+    "chest-xrays/vinbigdata": "https://www.kaggle.com/c/vinbigdata-chest-xray-abnormalities-detection",
+}
 
 
 def where_to_get(source: str, file: str = "") -> str:
     """Where a file of a source is published, alone or in an archive, for a message."""
     items = PUBLISHED.get(source, ())
     urls = [item.url for item in items if item.file == file] or [item.url for item in items]
-    return urls[0] if urls else HOMEPAGES.get(source, "its publisher")
+    return urls[0] if urls else HOMEPAGES.get(f"{source}/{file}", HOMEPAGES.get(source, "its publisher"))
 
 
 class _Bar:

@@ -10,6 +10,7 @@ is complete or not there; of many the least recently used are removed.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -72,6 +73,12 @@ def _tidy(shelf: Path) -> None:
     )
     for path in (*parts, *whole[: max(0, len(whole) - KEPT + 1)]):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def room_for(size: int, folder: Path) -> None:
+    """A file that is mapped must fit before it is written: what does not would end the process."""
+    if (free := shutil.disk_usage(folder).free) < size:
+        raise OSError(errno.ENOSPC, f"{size / 2**30:.1f} GiB are needed and {free / 2**30:.1f} GiB are free")
 
 
 def write_columns(path: Path, columns: Iterable[NDArray[np.float32]], rows: int) -> None:

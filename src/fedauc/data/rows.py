@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedauc.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Examples, one per index of the first axis; the arrays are shared, never copied on construction."""
 
-    x: np.ndarray  # [n, ...] float32; images [n, channels, height, width] in [0, 1]
+    x: np.ndarray | pd.DataFrame
+    """[n, ...] float32, images [n, channels, height, width] in [0, 1]; or a table, numbers and categories."""
     y: np.ndarray  # [n] int8, 1 is positive
     classes: (
         np.ndarray
@@ -33,7 +37,8 @@ class Rows:
     def take(self, index: np.ndarray | slice) -> Rows:
         """The rows at `index` (positions, a mask or a slice), in that order."""
         client = None if self.client is None else self.client[index]
-        return Rows(self.x[index], self.y[index], self.classes[index], client)
+        x = self.x[index] if isinstance(self.x, np.ndarray) else self.x.iloc[index]
+        return Rows(x, self.y[index], self.classes[index], client)
 
     def with_(self, **fields: Any) -> Rows:
         """The same rows with some fields replaced."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -71,11 +69,7 @@ def write(folder: Path, outline: Outline) -> None:
             yield block
 
     with mapped.written(folder) as beside:
-        need = 8 * rows * len(outline.preprocessor.feature_names)
-        if (free := shutil.disk_usage(beside).free) < need:
-            raise OSError(
-                errno.ENOSPC, f"{need / 2**30:.1f} GiB are needed and {free / 2**30:.1f} GiB are free"
-            )
+        mapped.room_for(8 * rows * len(outline.preprocessor.feature_names), beside)
         mapped.write_columns(beside / "x.npy", columns(), rows)
         owners = [np.full(len(p.y), -1) if p.client is None else p.client for p in outline.parts]
         np.save(beside / "client.npy", np.concatenate(owners))

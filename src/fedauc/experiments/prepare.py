@@ -95,7 +95,8 @@ class _Raw:
 
 def _from_source(settings: DataSettings, seed: int) -> _Raw:
     assert settings.source is not None
-    options = {"rows": settings.rows} if settings.rows is not None else {}
+    given = {"rows": settings.rows, "image_size": settings.image_size}
+    options = {name: value for name, value in given.items() if value is not None}
     bundle = load_source(
         settings.source,
         root=settings.root,
@@ -108,7 +109,9 @@ def _from_source(settings: DataSettings, seed: int) -> _Raw:
     def rows(part: Rows | None) -> Chosen | None:
         if part is None:
             return None
-        x = part.x if part.x.ndim > 2 else pd.DataFrame(part.x, columns=bundle.feature_names, copy=False)
+        x = part.x
+        if isinstance(x, np.ndarray) and x.ndim == 2:
+            x = pd.DataFrame(x, columns=bundle.feature_names, copy=False)
         return Chosen.all(x, part.y, part.classes, part.client)
 
     main = rows(bundle.train)

@@ -49,6 +49,9 @@ class DataSettings:
     """Download published files that are missing."""
     rows: int | None = None
     """Rows of a generated data set."""
+    image_size: int | None = None
+    """Height and width that images in files of their own are brought to; where not said, the data set's own
+    choice."""
     memory_map: Literal["auto", "on", "off"] = "auto"
     """Prepare the rows into a file once and map it instead of holding them in memory (Parquet and .npy);
     auto: where they take more than half a GiB."""

@@ -33,9 +33,14 @@ def find(source: str, root: Path, folders: Sequence[str], names: Sequence[str]) 
         for name in names:
             if (root / place / name).is_file():
                 return root / place / name
+    raise missing(source, root, places, names[0])
+
+
+def missing(source: str, root: Path, places: Sequence[str], name: str) -> MissingFile:
+    """What to say where a file is in none of the `places`, of which the last is `root` itself."""
     ask = "download it (download=True) or get it" if source in PUBLISHED else "get it"
-    raise MissingFile(
-        f"{names[0]} of {source!r} is missing: "
+    return MissingFile(
+        f"{name} of {source!r} is missing: "
         f"it is neither in {root} nor in its folders {', '.join(places[:-1])}; "
-        f"{ask} from {where_to_get(source, names[0])} and put it into {root / source}."
+        f"{ask} from {where_to_get(source, name)} and put it into {root / source}."
     )

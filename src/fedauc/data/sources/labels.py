@@ -33,6 +33,12 @@ def choose(source: str, positive: str, names: Sequence[str]) -> list[int]:
     return sorted(chosen)
 
 
+def choose_excluded(source: str, positive: str) -> None:
+    """Of providers, those who were excluded are to be found, and nobody else."""
+    if choose(source, positive, ("ordinary", "excluded")) != [1]:
+        raise InputError(f"In {source!r} the positive class is 'excluded' (1), and no other makes sense.")
+
+
 def bundle(
     source: str,
     positive: str,
