@@ -41,11 +41,11 @@ def test_every_cell_can_be_configured(paper):
 STATED = {
     "000": {
         "table-1": (
-            28,
+            35,
             "*/CIFAR-10/*",
             {"data.clients": 100, "data.alpha": 0.5, "data.remove_positives": 0.95},
         ),
-        "table-2": (28, "*/ChestMNIST/*", {"data.flip_positives": 0.2, "data.remove_positives": 0.5}),
+        "table-2": (35, "*/ChestMNIST/*", {"data.flip_positives": 0.2, "data.remove_positives": 0.5}),
         "table-3": (28, "*/dir=0.1flip=0.2", {"data.alpha": 0.1, "data.flip_positives": 0.2}),
         "table-4": (28, "*", {"data.source": "cifar100", "data.remove_positives": 0.5}),
         "table-5": (28, "*", {"model": "densenet121"}),
@@ -76,6 +76,17 @@ def test_settings_are_those_of_the_papers(paper):
         assert len(PAPERS[paper].chosen(table, [])) == count
         for cell in PAPERS[paper].chosen(table, [like]):
             assert {**cell.settings, **settings} == cell.settings
+
+
+def test_insurance_is_trained_as_the_generated_data_are():
+    """The published files that few have, and what stands for them."""
+    for table in ("table-1", "table-2"):
+        published, generated = (PAPERS["000"].chosen(table, [f"*/{name}/*"]) for name in ("Ins*", "Medi*"))
+        assert len(published) == len(generated) == 7
+        for one, other in zip(published, generated, strict=True):
+            assert (one.method, one.theirs, one.theirs_std) == (other.method, other.theirs, other.theirs_std)
+            like = {"data.source": "medicare-like", "data.rows": 6_000_000}
+            assert {**one.settings, **like} == other.settings
 
 
 def test_weight_decay_is_what_no_decay_leaves_out():
@@ -127,6 +138,7 @@ def test_numbers_are_those_of_the_papers():
     found = {(p.name, c.table, c.key): c.theirs for p in PAPERS.values() for c in p.cells}
     assert found["000", "table-1", "CyCp-Pairwise/CIFAR-10/dir=0.5flip=0"] == 0.8480
     assert found["000", "table-1", "CyCp-FedAvg/Medicare-like/flip=0"] == 0.7339
+    assert found["000", "table-2", "RS-Pairwise/Insurance/flip=0.2"] == 0.7173
     assert found["000", "table-3", "CyCp-Minimax/CIFAR-10/dir=10flip=0"] == 0.8702
     assert found["001", "table-3", "CODASCA/ChestXray-IH/EdemaI=1024"] == 0.8444
     assert found["002", "figure-2", "CE-Minimax/Fashion-MNIST/LR55%"] == 443.102

@@ -76,8 +76,6 @@ class Cell:
     theirs_std: float | None = None
     measure: Measure = tested
     quantity: str = "test AUC"
-    missing: str = ""
-    """Why it cannot be run, where the data cannot be had."""
     note: str = ""
     """What must be known to compare."""
 
@@ -100,7 +98,7 @@ class Cell:
             if not path.exists():
                 return f"{path} does not exist. Where it is, --data-root or FEDAUC_DATA says."
         source = str(self.settings.get("data.source"))
-        return self.missing or ("" if source not in SOURCES else _unreadable(source, root))
+        return "" if source not in SOURCES else _unreadable(source, root)
 
     def _paths(self, root: str | None) -> list[Path]:
         """Files that are no named data set, in the folder of published files."""
@@ -112,8 +110,12 @@ def _unreadable(source: str, root: str | None) -> str:
     """Why the files of a source cannot be read; empty: they can."""
     if not SOURCES[source].needs_files:
         return ""
+    listed = SOURCES[source].listed
     try:
-        load_source(source, root=root)
+        if listed is not None:
+            listed(Path(root or default_root()))
+        else:
+            load_source(source, root=root)
     except InputError as error:
         return f"{error} Where they are, --data-root or FEDAUC_DATA says."
     return ""
