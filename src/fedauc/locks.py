@@ -1,12 +1,14 @@
 """What one process at a time may write: a folder that others are refused, or a file that they wait for.
 
-A lock is a file that the system frees when its process ends, however it ends.
+A lock is a file that the system frees when its process ends, however it ends. Some network drives know no
+locks; there nobody is refused, and who starts two processes in one folder has two.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -15,13 +17,15 @@ from fedauc.errors import InputError
 
 PATIENCE = 5.0
 """Seconds; the processes of a command that was just killed may take a moment to end."""
+UNKNOWN = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What a drive without locks answers."""
 
 
 @contextmanager
 def by_one(path: Path) -> Iterator[None]:
     """Whoever comes while another process writes this file waits until it is there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(path.with_name(f"{path.name}.lock"), -1):
+    with _taken(path.with_name(f"{path.name}.lock"), -1):
         yield
 
 
@@ -36,18 +40,33 @@ def held(folder: Path, first: bool = True) -> Iterator[None]:
         return
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with _lock(folder / ".lock", PATIENCE):
-            yield
+        lock = _taken(folder / ".lock", PATIENCE)
     except Timeout:
         raise InputError(
             f"Another process is writing into {folder}; wait until it is done, or choose another --out."
         ) from None
+    with lock:
+        yield
+
+
+def _taken(path: Path, patience: float) -> AbstractContextManager[None]:
+    """A lock that is ours, until its block ends."""
+    lock = FileLock(path, timeout=patience, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise
+    except (OSError, NotImplementedError) as error:
+        if isinstance(error, OSError) and error.errno not in UNKNOWN:
+            raise
+        return nullcontext()
+    return _freed(lock, path)
 
 
 @contextmanager
-def _lock(path: Path, patience: float) -> Iterator[None]:
-    with FileLock(path, timeout=patience):
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)  # (still ours: whoever waits opens it anew)
+def _freed(lock: FileLock, path: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # (still ours: whoever waits opens it anew)
+        lock.release()

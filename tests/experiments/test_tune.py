@@ -6,6 +6,7 @@ import csv
 import json
 import shlex
 import shutil
+from contextlib import contextmanager
 
 import pandas as pd
 import pytest
@@ -268,7 +269,9 @@ def test_a_trial_that_files_have_stopped_is_tried_again(search, tmp_path):
     assert "is damaged and cannot be read" in stopped["trials"][-1]["note"]
     for path in saved:
         path.unlink()
-    (tmp_path / "trial-001/seed-0/metrics.jsonl").unlink()
+    assert "(With --resume it is tried again.)" in stopped["trials"][-1]["note"]
+    metrics = tmp_path / "trial-001/seed-0/metrics.jsonl"
+    metrics.write_bytes(bytes(len(metrics.read_bytes()) - 1) + b"\n")  # what a power cut can leave
     lost = tune(METHOD, settings, GRID, [0, 1], tmp_path, resume=True)
     assert [row["trial"] for row in lost["trials"] if row["valid_auc"] is None] == [1]
     assert "has lost lines of its metrics.jsonl; remove the folder" in lost["trials"][-1]["note"]
@@ -290,6 +293,35 @@ def test_a_folder_is_of_one_process(search, tmp_path, monkeypatch):
             with pytest.raises(InputError, match="Another process is writing into"):
                 begin()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["compare", "tune"])
+def test_a_folder_that_another_process_has_just_finished_is_not_written_over(tmp_path, monkeypatch, kind):
+    """The first one ends while the second one waits for the folder."""
+    settings = settings_for(tmp_path)
+    begin = {
+        "compare": lambda: compare([METHOD], settings, [0], tmp_path / "out", yardsticks=False),
+        "tune": lambda: tune(METHOD, settings, {"eta": [0.1]}, [0], tmp_path / "out"),
+    }
+
+    @contextmanager
+    def waits(folder, first=True):
+        monkeypatch.undo()
+        begin["compare"]()
+        with locks.held(folder, first):
+            yield
+
+    monkeypatch.setattr(f"fedauc.experiments.{kind}.held", waits)
+    with pytest.raises(InputError, match="holds a comparison"):
+        begin[kind]()
+    assert (tmp_path / "out/compare.json").exists()
+    assert not (tmp_path / "out/tune.json").exists()
+
+
+def test_a_trial_that_is_no_federation_leaves_the_others_alone(tmp_path):
+    content = tune(METHOD, settings_for(tmp_path), {"participation.groups": [2, 50]}, [0], tmp_path / "out")
+    assert content["best"]["settings"] == {"participation.groups": 2}
+    assert "50" in content["trials"][-1]["note"]
 
 
 def test_files_may_be_moved_while_a_search_rests(tmp_path):
@@ -374,6 +406,7 @@ def test_trials_are_drawn_from_a_grid_of_any_size(tmp_path):
     [
         ({"eta": []}, "names no value"),
         ({"valid_fraction": [0.1, 0.2]}, "changes the data"),
+        ({"data.root": ["/here", "/there"]}, "changes the data"),
         ({"seed": [1, 2]}, "cannot be tuned. --seeds"),
         ({"device": ["cpu", "cuda"]}, "device: this cannot be tuned"),
         ({"eta": [0.1, 0.3, 0.1]}, "names 0.1 twice"),

@@ -391,7 +391,8 @@ def test_other_settings_of_a_finished_cell_are_named(paper, tmp_path):
 
 
 ROW = {"table": "t", "method": "a", "dataset": "d", "setting": "s", "ours_mean": 1.0, "settings": {}}
-ROW |= {"seeds": [0], "ours_by_seed": [1.0], "devices": ["cpu"], "more": {}}
+ROW |= {"seeds": [0], "ours_by_seed": [1.0], "ours_std": None, "devices": ["cpu"], "more": {}}
+ROW |= {"rounds": 1, "bytes_up": 1, "bytes_down": 1, "seconds": 1.0}
 
 
 def test_results_of_other_cells_stay(tmp_path):
@@ -406,17 +407,38 @@ def test_results_of_other_cells_stay(tmp_path):
     assert [each["setting"] for each in found[2:]] == ["I=4", "I=12", "p=0.25", "p=0.5"]
 
 
-def _merged(path, method):
-    for seed in range(20):
-        merge(path, ROW | {"method": method, "setting": str(seed)})
+def _added(paper, seed, out, results):
+    reproduce(paper, "table-1", ["*/digits/*"], [seed], out, results, add=True)
 
 
-def test_rows_of_several_processes_all_stay(tmp_path):
-    path = tmp_path / "results.json"
+def test_seeds_of_several_processes_all_stay(paper, tmp_path):
+    """Whoever is the last to write has what the others wrote while it trained."""
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        list(pool.map(_merged, [path] * 2, "ab"))
-    assert len(json.loads(path.read_text())) == 40
-    assert [each.name for each in tmp_path.iterdir()] == ["results.json"]  # and no lock
+        begun = [
+            pool.submit(_added, paper, seed, tmp_path / f"out-{seed % 2}", tmp_path / "results")
+            for seed in range(4)
+        ]
+        for each in begun:
+            each.result()
+    rows = json.loads((tmp_path / "results/099/results.json").read_text())
+    assert [row["seeds"] for row in rows] == [[0, 1, 2, 3]] * 2
+    names = {each.name for each in (tmp_path / "results/099").iterdir()}
+    assert names == {"results.json", "curves.json"}  # and no lock
+
+
+def test_a_seed_of_other_settings_in_the_way_of_a_published_one_is_said(paper, tmp_path):
+    def run(seed, out, eta, **more):
+        cells = (replace(paper.cells[0], settings=TINY | {"schedule.eta": eta}),)
+        changed = replace(paper, cells=cells)
+        return reproduce(changed, "table-1", [], [seed], tmp_path / out, tmp_path, **more)
+
+    run(0, "elsewhere", 0.5)
+    run(0, "here", 0.1)
+    run(0, "elsewhere", 0.5)
+    with pytest.raises(InputError, match=r"seed-0 has other settings \(schedule.eta\); choose another --out"):
+        run(1, "here", 0.5, add=True)
+    (row,) = json.loads((tmp_path / "099/results.json").read_text())
+    assert row["seeds"] == [0]
 
 
 def test_seeds_of_other_settings_and_other_folders_are_no_part_of_a_row(paper, tmp_path):

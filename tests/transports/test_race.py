@@ -39,6 +39,11 @@ def test_others_on_the_gpu_do_not_decide(growth, seed, order):
         assert seconds[layout] / seconds["streams"] == pytest.approx(expected / 1.5, rel=0.25)
 
 
+def test_of_two_that_are_as_fast_the_first_is_taken_and_kept():
+    best, seconds = _fastest(["vmap", "streams"], built, lambda layout: 1.0)
+    assert best == min(seconds, key=seconds.__getitem__) == "vmap"
+
+
 def test_a_layout_that_cannot_be_built_is_left_out():
     best, seconds = _fastest(["none", "vmap"], built, Crowded(0, 0))
     assert best == "vmap"

@@ -18,7 +18,7 @@ from fedauc.data.federated import FederatedData
 from fedauc.errors import InputError
 from fedauc.experiments import runner
 from fedauc.experiments.assembly import Prepared
-from fedauc.experiments.config import CHOSEN, Config, UnknownSetting
+from fedauc.experiments.config import CHOSEN, FILES, Config, UnknownSetting
 from fedauc.experiments.jobs import each, prepared
 from fedauc.experiments.outcome import versions
 from fedauc.experiments.records import of_one_kind, read_json, write_json
@@ -74,9 +74,6 @@ def compare(
     if len(set(methods)) != len(methods):
         raise InputError("--methods names a method twice.")
     configs = {name: Config.resolve(name, relevant(name, overrides, methods)) for name in methods}
-    here.told(lambda: of_one_kind(out, "compare.json"))
-    if here.told((out / "compare.json").exists) and not resume:
-        raise InputError(f"{out} already holds a comparison; choose another --out, or --resume to go on.")
     yardstick = yardstick_method(configs)
     work = [
         Job(name, configs[name].changed({"seed": seed}), out / name / f"seed-{seed}", resume)
@@ -90,28 +87,35 @@ def compare(
             for name in YARDSTICKS
         ]
     with held(out, here.first):
+        here.told(lambda: _free(out, resume))
         made = each(work, _run, jobs, watch)
-    outcomes: dict[str, list[Outcome]] = {}
-    for job, outcome in zip(work, made, strict=True):  # (seed by seed)
-        outcomes.setdefault(job.name, []).append(outcome)
-    runs = {name: [f"{name}/seed-{seed}" for seed in seeds] for name in methods}
-    data = here.told(lambda: read_json(work[0].folder / "result.json")["data"])
-    order = [*methods, *(YARDSTICKS if yardsticks else ())]
-    rows = [_row(name, outcomes[name], seeds, yardstick) for name in order]
-    content = {
-        "schema": 1,
-        "kind": "compare",
-        "rows": rows,
-        "runs": runs,
-        "pairwise": _duels({name: outcomes[name] for name in methods}),
-        "data": data,
-        "config": configs[yardstick].as_dict(),
-        "versions": versions(),
-    }
-    if here.first:
-        write_json(out / "compare.json", content)
-        checkpoint.write_atomic(out / "compare.csv", _csv(rows).encode())
+        outcomes: dict[str, list[Outcome]] = {}
+        for job, outcome in zip(work, made, strict=True):  # (seed by seed)
+            outcomes.setdefault(job.name, []).append(outcome)
+        data = here.told(lambda: read_json(work[0].folder / "result.json")["data"])
+        order = [*methods, *(YARDSTICKS if yardsticks else ())]
+        rows = [_row(name, outcomes[name], seeds, yardstick) for name in order]
+        content = {
+            "schema": 1,
+            "kind": "compare",
+            "rows": rows,
+            "runs": {name: [f"{name}/seed-{seed}" for seed in seeds] for name in methods},
+            "pairwise": _duels({name: outcomes[name] for name in methods}),
+            "data": data,
+            "config": configs[yardstick].as_dict(),
+            "versions": versions(),
+        }
+        if here.first:
+            write_json(out / "compare.json", content)
+            checkpoint.write_atomic(out / "compare.csv", _csv(rows).encode())
     return content
+
+
+def _free(out: Path, resume: bool) -> None:
+    """The folder is new, or a comparison is to go on in it."""
+    of_one_kind(out, "compare.json")
+    if (out / "compare.json").exists() and not resume:
+        raise InputError(f"{out} already holds a comparison; choose another --out, or --resume to go on.")
 
 
 def relevant(name: str, overrides: Mapping[str, Any], methods: Sequence[str]) -> dict[str, Any]:
@@ -252,7 +256,7 @@ def _run(job: Job, watch: Watch | None) -> Outcome:
 def _measured(kept: Path, config: Config, rows: str) -> Outcome | None:
     """A yardstick that was measured before: trained like the same method, on the same rows."""
     found = read_json(kept) if kept.exists() else {}
-    if found.get("rows") != rows or config.differing(found["config"], ("data.root", "data.path")):
+    if found.get("rows") != rows or config.differing(found["config"], FILES):
         return None
     return Outcome(**found["outcome"])
 

@@ -41,6 +41,8 @@ from fedauc.participation.base import Roster
 from fedauc.schedules import SCHEDULES
 from fedauc.transports import LocalTransport, Sharded, ranks
 
+FILES = ("data.root", "data.path")
+"""Settings that say where files are: the rows in them may be the same elsewhere."""
 FIXED: dict[str, type] = {"data": DataSettings, "train": TrainSettings}
 CHOSEN: dict[str, dict[str, type]] = {
     "model": MODELS,

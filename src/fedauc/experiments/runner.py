@@ -29,7 +29,7 @@ from fedauc.errors import InputError, Untrainable, some
 from fedauc.experiments import outputs, start
 from fedauc.experiments.assembly import Part, Prepared, Scored
 from fedauc.experiments.calibration import Calibration
-from fedauc.experiments.config import Config
+from fedauc.experiments.config import FILES, Config
 from fedauc.experiments.evaluation import Beside, Validated, validated
 from fedauc.experiments.outcome import Trained, answered, summarise
 from fedauc.experiments.prepare import prepare
@@ -132,7 +132,7 @@ def _done(config: Config, out: Path, resume: bool) -> dict[str, Any] | None:
             f"{out} holds an unfinished run; choose another --out, or --resume to go on with it."
         )
     if started:
-        _same_config(out, config, ("data.root", "data.path"))  # (its checkpoint knows the rows)
+        _same_config(out, config, FILES)  # (its checkpoint knows the rows)
     return None
 
 

@@ -40,12 +40,13 @@ from fedauc.core import checkpoint, rng
 from fedauc.errors import InputError, OutOfMemory, Untrainable, some
 from fedauc.experiments import runner
 from fedauc.experiments.command import train_command
-from fedauc.experiments.config import Config, same_setting
+from fedauc.experiments.config import FILES, Config, same_setting
 from fedauc.experiments.jobs import each, prepared
 from fedauc.experiments.outcome import versions
 from fedauc.experiments.records import of_one_kind, read_json, write_json
 from fedauc.experiments.runner import Paused, Watch
 from fedauc.locks import held
+from fedauc.transports import ranks
 
 RESULT, TRIAL = "tune.json", "trial.json"
 SCHEMA = 2
@@ -56,8 +57,6 @@ MOST = 1000
 LISTED = 1_000_000
 """Combinations of a grid that are numbered to draw from them."""
 NUMBERED = re.compile(r"trial-(\d+)")
-FILES = ("data.root", "data.path")
-"""Settings that may change while the rows are the same."""
 
 
 class Stop(NamedTuple):
@@ -143,6 +142,8 @@ def tune(
     all of them to the end. To `resume` with another grid, `most`, `factor` or number of seeds uses the trials
     that are there; those that are not of this grid stay, and are no part of what comes out.
     """
+    if ranks.here().size > 1:
+        raise InputError("A search trains its trials one by one, or --jobs at a time: without torchrun.")
     if factor < 1:
         raise InputError(f"--factor {factor} must be at least 1.")
     for name in grid or {}:
@@ -166,6 +167,7 @@ def tune(
     # (what cannot be read leaves nothing behind)
     about["rows"] = prepared(trials[0].config.changed({"seed": seeds[0]})).fingerprint
     with held(out):
+        _free(out, resume)  # (another process may have been faster)
         _begin(out, base, about)
         _number(out, trials)
         content = _search(out, about, trials, jobs, watch)
@@ -240,11 +242,13 @@ def _trials(
     for place in places if most is None or most >= count else _drawn(grid, count, most, seed):
         settings = {name: values[i] for (name, values), i in zip(grid.items(), place, strict=True)}
         trial = Trial(settings, Config.resolve(method, {**overrides, **settings}))
+        if found and trial.config.data != found[0].config.data:
+            raise InputError(
+                "The grid changes the data, but trials are compared on the same validation rows."
+            )
         if (twin := same.setdefault(_meaning(trial.config.as_dict()), trial)) is not trial:
             raise InputError(f"The grid has the same settings twice: {twin.settings} and {settings}.")
         found.append(trial)
-    if any(trial.config.data != found[0].config.data for trial in found):
-        raise InputError("The grid changes the data, but trials are compared on the same validation rows.")
     return found
 
 
@@ -315,20 +319,23 @@ def _row(folder: Path, round: int) -> dict[str, Any] | None:
         return None
     with open(folder / "metrics.jsonl") as lines:
         line = next(itertools.islice(lines, round - 1, None), "")
-    row = json.loads(line) if line.endswith("\n") else {}  # (the last one may be cut short)
+    try:
+        row = json.loads(line) if line.endswith("\n") else {}  # (the last one may be cut short)
+    except json.JSONDecodeError:  # or be lost
+        return None
     return row if row.get("round") == round else None
 
 
 def _reached(stop: Stop, watch: Watch | None) -> Reached:
     """Have a trial go on to its share of the rounds."""
     config, rows = stop.config, prepared(stop.config)
-    rounds = config.rounds(rows.train.clients)
-    every = config.train.eval_every or config.roster(rows.train.clients).cycle_length
-    about = {"config": config.as_dict(), "rounds": rounds, "every": every, "failed": ""}
     stop.folder.mkdir(parents=True, exist_ok=True)
-    write_json(stop.folder / TRIAL, about)
-    until = stop.until(rounds, every)
     try:
+        rounds = config.rounds(rows.train.clients)
+        every = config.train.eval_every or config.roster(rows.train.clients).cycle_length
+        about = {"config": config.as_dict(), "rounds": rounds, "every": every, "failed": ""}
+        write_json(stop.folder / TRIAL, about)
+        until = stop.until(rounds, every)
         runner.run(config, stop.folder, resume=True, prepared=rows, watch=watch, until=until)
     except Paused:
         pass
@@ -337,7 +344,7 @@ def _reached(stop: Stop, watch: Watch | None) -> Reached:
     except Untrainable as error:
         write_json(stop.folder / TRIAL, about | {"failed": str(error)})
     except InputError as error:
-        return Reached(None, 0, str(error))  # to be tried again when the search is resumed
+        return Reached(None, 0, f"{error} (With --resume it is tried again.)")
     if (found := _known(stop)) is None:
         why = (
             f"{stop.folder} has lost lines of its metrics.jsonl; remove the folder to train this trial anew."

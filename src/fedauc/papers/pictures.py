@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedauc.core.checkpoint import write_atomic
 from fedauc.experiments.records import read_json
 from fedauc.papers.names import CURVES, RESULTS, like, name_of
 from fedauc.report.svg import Scale, auc_limits, dot, grid_x, grid_y, line, path, text
@@ -82,7 +83,7 @@ def draw(pictures: Iterable[Picture], folder: Path) -> list[Path]:
             target = folder / f"{picture.name}.svg"
             image = _drawn(picture.name, panels)
             if not target.exists() or target.read_text(encoding="utf-8") != image:
-                target.write_text(image, encoding="utf-8")
+                write_atomic(target, image.encode())
                 drawn.append(target)
     return drawn
 

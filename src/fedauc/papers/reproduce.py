@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedauc.errors import InputError, some
-from fedauc.experiments.config import Config
+from fedauc.experiments.config import FILES, Config
 from fedauc.experiments.jobs import each
 from fedauc.experiments.outcome import versions
 from fedauc.experiments.records import read_json, write_json, write_rows
@@ -30,11 +30,15 @@ from fedauc.transports import ranks
 
 FAILED = "failed"
 SEED = re.compile(r"seed-(\d+)")
+COUNTED = ("rounds", "bytes_up", "bytes_down", "seconds")
 WITH: Mapping[str, Set[str]] = {
-    RESULTS: {*KEY, "settings", "seeds", "ours_by_seed", "devices", "more"},
+    RESULTS: {
+        *(*KEY, "settings", "seeds", "ours_by_seed", "ours_mean", "ours_std", "devices", "more"),
+        *COUNTED,
+    },
     CURVES: {*KEY, "seeds", "curves"},
 }
-"""What a row of these files has at least."""
+"""What is read of a row of these files."""
 
 
 class Job(NamedTuple):
@@ -75,12 +79,13 @@ def reproduce(
     A row is of all seeds that were ever measured in `out` with the same settings; with `add` also of those
     that stand in results.json with the same settings, wherever they were measured.
     """
+    published = results / paper.name
     work: dict[str, list[Job]] = {}
     absent: dict[str, list[str]] = {}
     for cell in paper.chosen(table, patterns):
         home = out / paper.name / cell.table / folder_of(cell)
         if add and ranks.here().first:
-            _take(cell, results / paper.name, home, root)
+            _take(cell, published, home, root)
         mine = [Job(cell, cell.config(seed, device, root), home / f"seed-{seed}") for seed in seeds]
         if ranks.here().first:
             for job in mine:
@@ -95,9 +100,9 @@ def reproduce(
     if not work:
         raise InputError("None of these cells can be run here.")
     if ranks.here().first:  # (what cannot be written is better known before hours of training)
-        (results / paper.name).mkdir(parents=True, exist_ok=True)
+        published.mkdir(parents=True, exist_ok=True)
         for file in WITH:
-            _rows(results / paper.name / file)
+            _rows(published / file)
     rows: dict[str, dict[str, Any]] = {}
     left = {key: len(mine) for key, mine in work.items()}
 
@@ -108,12 +113,22 @@ def reproduce(
             value = f"failed: {why}"
         say(f"{job.cell.key} seed {job.config.seed}: {value}")
         left[job.cell.key] -= 1
-        if left[job.cell.key] == 0 and ranks.here().first and (known := _ever(job)):
-            stood = _row_of(results / paper.name / RESULTS, _named(job.cell))
-            row = rows[job.cell.key] = _written(paper, job.cell, known, results)
-            if stood and (lost := sorted(set(stood["seeds"]) - set(row["seeds"]))):
-                kept = "; --add keeps seeds" if stood["settings"] == row["settings"] else " of other settings"
-                say(f"{job.cell.key}: results.json has lost seed {', '.join(map(str, lost))}{kept}.")
+        if left[job.cell.key] == 0 and ranks.here().first:
+            with by_one(published / RESULTS):
+                write(job)
+
+    def write(job: Job) -> None:
+        """A cell's row, of all seeds that are there now: other processes may have added some."""
+        cell = job.cell
+        stood = _row_of(published / RESULTS, _named(cell))
+        if add:
+            _take(cell, published, job.folder.parent, root)
+        if not (known := _ever(job)):
+            return
+        row = rows[cell.key] = _written(paper, cell, known, published)
+        if stood and (lost := sorted(set(stood["seeds"]) - set(row["seeds"]))):
+            kept = "; --add keeps seeds" if stood["settings"] == row["settings"] else " of other settings"
+            say(f"{cell.key}: results.json has lost seed {', '.join(map(str, lost))}{kept}.")
 
     def known(job: Job) -> Measured | None:
         return found.measured if (found := _known(job.config, job.folder)) else None
@@ -122,9 +137,10 @@ def reproduce(
     each(pieces, _measured, jobs, watch, after, known)
     if ranks.here().first:
         if rows:
-            say(f"numbers: {results / paper.name / RESULTS}")
-        for drawn in draw(paper.pictures, results / paper.name):
-            say(f"picture: {drawn}")
+            say(f"numbers: {published / RESULTS}")
+        with by_one(published / RESULTS):
+            for drawn in draw(paper.pictures, published):
+                say(f"picture: {drawn}")
     return [rows[key] for key in work if key in rows]
 
 
@@ -151,7 +167,11 @@ def _known(config: Config, folder: Path) -> Known | None:
     kept = _done(folder)
     if keys := _differing(config, kept):
         raise InputError(f"{folder} has other settings ({', '.join(keys)}); choose another --out.")
-    return Known(config.seed, kept["config"]["device"], Measured(**kept["measured"]))
+    return _measurement(config.seed, kept)
+
+
+def _measurement(seed: int, kept: Mapping[str, Any]) -> Known:
+    return Known(seed, kept["config"]["device"], Measured(**kept["measured"]))
 
 
 def _done(folder: Path) -> dict[str, Any]:
@@ -162,8 +182,7 @@ def _done(folder: Path) -> dict[str, Any]:
 
 
 def _differing(config: Config, kept: Mapping[str, Any]) -> list[str]:
-    # (files are the cell's own)
-    return config.differing(kept["config"], ("device", "data.root", "data.path"))
+    return config.differing(kept["config"], ("device", *FILES))  # (files are the cell's own)
 
 
 def _share(job: Job, paper: Paper, out: Path) -> None:
@@ -187,13 +206,13 @@ def _take(cell: Cell, published: Path, home: Path, root: str | None) -> None:
         return
     curves = dict(zip(along["seeds"], along["curves"], strict=True)) if along else {}
     for i, seed in enumerate(row["seeds"]):
-        if not (done := home / f"seed-{seed}" / DONE).exists():
-            numbers = {name: row[name] for name in ("rounds", "bytes_up", "bytes_down", "seconds")}
+        config, folder = cell.config(seed, row["devices"][i], root), home / f"seed-{seed}"
+        if _known(config, folder) is None:
+            numbers = {name: row[name] for name in COUNTED}
             more = {name: values[i] for name, values in row["more"].items()}
             measured = Measured(row["ours_by_seed"][i], **numbers, more=more, curve=curves.get(seed, {}))
-            done.parent.mkdir(parents=True, exist_ok=True)
-            config = cell.config(seed, row["devices"][i], root)
-            write_json(done, {"config": config.as_dict(), "measured": measured._asdict()})
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / DONE, {"config": config.as_dict(), "measured": measured._asdict()})
 
 
 def _row_of(path: Path, named: Mapping[str, str]) -> dict[str, Any] | None:
@@ -229,19 +248,22 @@ def _ever(job: Job) -> list[Known]:
         for each in job.folder.parent.glob(f"*/{DONE}")
         if (named := SEED.fullmatch(each.parent.name))
     }
-    configs = {seed: job.config.changed({"seed": seed}) for seed in sorted(folders)}
-    same = [seed for seed, config in configs.items() if not _differing(config, _done(folders[seed]))]
-    return [each for seed in same if (each := _known(configs[seed], folders[seed]))]
+    found = {seed: _done(folder) for seed, folder in sorted(folders.items())}
+    return [
+        _measurement(seed, kept)
+        for seed, kept in found.items()
+        if not _differing(job.config.changed({"seed": seed}), kept)
+    ]
 
 
-def _written(paper: Paper, cell: Cell, known: Sequence[Known], results: Path) -> dict[str, Any]:
+def _written(paper: Paper, cell: Cell, known: Sequence[Known], published: Path) -> dict[str, Any]:
     """A cell's row."""
     row = _named(cell) | _row(paper, cell, known)
-    merge(results / paper.name / RESULTS, row)
+    merge(published / RESULTS, row)
     curves = [dict(each.measured.curve) for each in known]
     if any(curves):
         along = _named(cell) | {"seeds": row["seeds"], "curves": curves}
-        merge(results / paper.name / CURVES, along, write_rows)
+        merge(published / CURVES, along, write_rows)
     return row
 
 
@@ -291,6 +313,5 @@ def _stretches(known: Sequence[Known]) -> list[tuple[int, int, str]]:
 
 def merge(path: Path, row: Mapping[str, Any], write: Callable[[Path, list[Any]], None] = write_json) -> None:
     """Put a row into a file of them, in the place of that of the same cell."""
-    with by_one(path):
-        mine = {tuple(each[name] for name in KEY): dict(each) for each in (*_rows(path), row)}
-        write(path, sorted(mine.values(), key=place_of))
+    mine = {tuple(each[name] for name in KEY): dict(each) for each in (*_rows(path), row)}
+    write(path, sorted(mine.values(), key=place_of))

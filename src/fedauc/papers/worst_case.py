@@ -31,8 +31,10 @@ from fedauc.errors import InputError
 from fedauc.experiments.config import Config
 from fedauc.experiments.records import write_json
 from fedauc.experiments.runner import Silent, Watch
+from fedauc.locks import held
 from fedauc.objectives import CrossEntropy
 from fedauc.papers.cells import Measured
+from fedauc.transports import ranks
 
 CLASSES = 10
 ACCURACIES = ("valid_worst", "valid_mean", "test_worst", "test_mean")
@@ -198,8 +200,9 @@ class Reaching:
     budget: float = BUDGET
 
     def __call__(self, config: Config, folder: Path, watch: Watch | None) -> Measured:
-        points, about = curve(config, self.budget, folder, watch)
-        write_json(folder / "curve.json", points)
+        with held(folder, ranks.here().first):
+            points, about = curve(config, self.budget, folder, watch)
+            write_json(folder / "curve.json", points)
         first = {"first": reached(points, self.goal, 1)}
         last = {name: float(np.mean([point[name] for point in points[-SMOOTH:]])) for name in ACCURACIES}
         return Measured(
@@ -209,5 +212,6 @@ class Reaching:
 
 def worst_on_validation(config: Config, folder: Path, watch: Watch | None) -> Measured:
     """The accuracy of the worst class on validation rows, on average over the time of a trial."""
-    points, about = curve(config, TRIAL, folder, watch)
+    with held(folder, ranks.here().first):
+        points, about = curve(config, TRIAL, folder, watch)
     return Measured(float(np.mean([point["valid_worst"] for point in points])), **about)

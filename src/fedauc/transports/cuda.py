@@ -152,7 +152,7 @@ def _fastest(
         turns = [(timed(best), timed(graph)) for _ in range(TURNS)]
         theirs, ours = (median(times) for times in zip(*turns, strict=True))
         seconds[layout] = seconds[leader] * ours / theirs
-        if ours <= theirs:
+        if ours < theirs:  # (as the smallest of `seconds` says)
             best, leader = graph, layout
         del graph
     if not seconds:
