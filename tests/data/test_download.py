@@ -84,7 +84,7 @@ def test_load_source_downloads_and_unpacks(
     item = Published(f"{url}/cifar-10-binary.tar.gz", md5(folder / "cifar-10-binary.tar.gz"))
     monkeypatch.setitem(PUBLISHED, "cifar10", (item,))
     root = tmp_path / "data"
-    with pytest.raises(InputError, match="download=True"):
+    with pytest.raises(InputError, match="--set download=true"):
         load_source("cifar10", root=root)
     bundle = load_source("cifar10", root=root, download=True)
     assert bundle.train.x.shape == (10, 3, 32, 32)

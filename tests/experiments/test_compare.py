@@ -80,6 +80,7 @@ def test_parallel_runs_give_the_same_numbers_and_resume_repeats_nothing(tmp_path
     assert result.stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_yardsticks_that_were_trained_otherwise_are_measured_again(tmp_path):
     settings = settings_for(claims_csv(tmp_path))
 

@@ -411,6 +411,7 @@ def _added(paper, seed, out, results):
     reproduce(paper, "table-1", ["*/digits/*"], [seed], out, results, add=True)
 
 
+@pytest.mark.slow
 def test_seeds_of_several_processes_all_stay(paper, tmp_path):
     """Whoever is the last to write has what the others wrote while it trained."""
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
