@@ -205,6 +205,11 @@ def test_the_least_recently_used_are_removed(tmp_path):
         os.utime(shelf / f"{i}", (i, i))
         if i == 2:
             (shelf / "crashed.part").mkdir()
-            os.utime(shelf / "crashed.part", (0, time.time() - 2 * mapped.ABANDONED))
+            (shelf / "long.part").mkdir()
+            (shelf / "long.part/pixels.npy").touch()  # somebody has been writing it for days
+            for name in ("crashed", "long"):
+                os.utime(shelf / f"{name}.part", (0, time.time() - 2 * mapped.ABANDONED))
+    (shelf / "long.part/pixels.npy").unlink()
+    (shelf / "long.part").rmdir()
     left = {int(path.name) for path in shelf.iterdir()}
     assert left == set(range(3, mapped.KEPT + 3))

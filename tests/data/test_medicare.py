@@ -239,7 +239,7 @@ def test_what_is_missing_is_said(folder: Path) -> None:
     assert said.startswith("MUP_PHY_*_D19_Prov.csv of 'medicare' is missing: ")
     assert "get it from https://data.cms.gov/provider-summary-by-type-of-service/" in said
     assert said.endswith("and put it into DIR.")
-    with pytest.raises(InputError, match="The files of 'medicare' are not fetched from here"):
+    with pytest.raises(InputError, match=r"_D19_Prov\.csv of 'medicare' is missing: .* get it from https"):
         load_source("medicare", root=folder.parent, download=True)
     listed = SOURCES["medicare"].listed
     assert listed is not None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -121,8 +123,48 @@ def test_what_is_wrong_with_images(tmp_path):
         broken.write_bytes(content)
         with pytest.raises(InputError, match=r"dog\.3\.jpg cannot be read as an image .*; fetch it again"):
             load_source("cats-vs-dogs", root=tmp_path)
-    shelf = tmp_path / "cache/rows"
+    shelf = tmp_path / "cache/images"
     assert list(shelf.iterdir()) == []  # nothing half made
+
+
+def test_a_class_that_is_not_there_is_said_before_anything_is_read(tmp_path):
+    pets(tmp_path / "cats-vs-dogs/train")
+    chest(tmp_path)
+    for name in ("cats-vs-dogs", "chexpert", "chest-xrays"):
+        with pytest.raises(InputError, match=f"'{name}' has no class 'catt'"):
+            load_source(name, root=tmp_path, positive="catt")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_what_was_kept_may_be_damaged_or_of_somebody_else(tmp_path, monkeypatch):
+    pets(tmp_path / "cats-vs-dogs/train")
+    first = load_source("cats-vs-dogs", root=tmp_path).train.x
+
+    def refused(*_):
+        raise PermissionError(1, "not yours")
+
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("os.utime", refused)
+        assert np.array_equal(load_source("cats-vs-dogs", root=tmp_path).train.x, first)
+    (kept,) = (tmp_path / "cache/images").iterdir()
+    for content in (b"", (kept / "pixels.npy").read_bytes()[:-1]):
+        (kept / "pixels.npy").write_bytes(content)
+        with pytest.raises(InputError, match=f"images in .*{kept.name} are damaged .*; remove that folder"):
+            load_source("cats-vs-dogs", root=tmp_path)
+
+
+def test_a_disk_that_fills_up_is_said(tmp_path, monkeypatch):
+    pets(tmp_path / "cats-vs-dogs/train")
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def blocks(*_):
+        yield np.zeros((1, 3, 32, 32), np.uint8)
+        raise full
+
+    monkeypatch.setattr("fedauc.data.sources.images._blocks", blocks)
+    with pytest.raises(InputError, match=r"cannot be kept in .*: No space left on device\. Name a folder"):
+        load_source("cats-vs-dogs", root=tmp_path)
+    assert list((tmp_path / "cache/images").iterdir()) == []
 
 
 def test_images_that_do_not_fit_are_said_before_they_are_read(tmp_path):
@@ -159,7 +201,10 @@ def test_what_is_wrong_with_a_table(tmp_path):
     melanoma(tmp_path / "melanoma", "train.csv", "train")
     table = tmp_path / "melanoma/train.csv"
     for content, words in (
-        ("image_name,target\nISIC_0,0\nISIC_77,1\n", "lists 2 images, of which 1 .* 'ISIC_77' first"),
+        (
+            "image_name,target\nISIC_0,0\nISIC_77,1\n",
+            "names 2 images, of which 1 are missing, .*ISIC_77 first",
+        ),
         ("image_name,target\nISIC_0,0\nISIC_1,2\n", "'target' of .* has 2, and should have 0 and 1"),
         ("image_name,target\nISIC_0,\nISIC_1,1\n", "'target' of .* is empty in some rows"),
         ("image_name,target\nISIC_0,no\n", "cannot be read as the published table"),
@@ -299,19 +344,55 @@ def test_what_is_wrong_with_chest_x_rays(tmp_path):
     with pytest.raises(MissingFile, match=r"train.csv of 'chest-xrays/chexpert' is missing.*put it into"):
         load_source("chest-xrays", root=tmp_path)
     chest(tmp_path)
-    (tmp_path / "vinbigdata/train/2f.png").rename(tmp_path / "vinbigdata/train/2f.dicom")
-    with pytest.raises(InputError, match=r"1 are not beside it .*'2f' first \(as DICOM it cannot be read"):
+    for i in range(4):
+        (tmp_path / f"vinbigdata/train/{i}f.png").rename(tmp_path / f"vinbigdata/train/{i}f.dicom")
+    with pytest.raises(InputError, match=r"vinbigdata/train.csv are DICOM files: write them as PNG"):
         load_source("chest-xrays", root=tmp_path)
     (tmp_path / "mimic-cxr-jpg/mimic-cxr-2.0.0-metadata.csv.gz").unlink()
     with pytest.raises(InputError, match=r"metadata.csv.gz is missing, which says which images .* frontal"):
         load_source("chest-xrays", root=tmp_path)
     table = tmp_path / "padchest" / PADCHEST
     table.write_text(table.read_text().replace("['normal']", "normal"))
-    with pytest.raises(InputError, match=r"'Labels' of .* has something that is not a list of words"):
+    with pytest.raises(InputError, match=r"'Labels' of .* has 'normal', which is not a list of words"):
         load_source("chest-xrays", root=tmp_path)
     (tmp_path / "CheXpert-v1.0-small/train/patient00003/study1/view1_frontal.jpg").unlink()
-    with pytest.raises(InputError, match=r"patient00003.*an image of 'chexpert', is missing"):
+    with pytest.raises(InputError, match=r"train.csv names 8 images, of which 1 are missing, .*patient00003"):
         load_source("chexpert", root=tmp_path)
+    (tmp_path / "CheXpert-v1.0-small/valid.csv").unlink()
+    chexpert(tmp_path / "CheXpert-v1.0-small")
+    (tmp_path / "CheXpert-v1.0-small/valid.csv").unlink()
+    with pytest.raises(MissingFile, match=r"valid.csv of 'chexpert' is missing"):
+        load_source("chexpert", root=tmp_path, download=True)
+
+
+def test_some_images_of_padchest_are_published_broken(tmp_path):
+    chest(tmp_path)
+    home = tmp_path / "padchest"
+    rows = [
+        f"""{i}.png,0,2014,S{i},P{i},PA,"['cardiomegaly', nan, 'pericardial effusion']\""""
+        for i in range(1200)
+    ]
+    lines(home / PADCHEST, "ImageID,ImageDir,StudyDate_DICOM,StudyID,PatientID,Projection,Labels", *rows)
+    for i in range(1200):
+        paint(home / f"0/{i}.png", i % 200, (9, 9))
+    (home / "1/1.png").unlink()
+    with pytest.raises(InputError, match=r"0/3.png and .*1/3.png are both the image"):
+        load_source("chest-xrays", root=tmp_path)
+    shutil.rmtree(home / "1")
+    (home / "0/7.png").unlink()
+    (home / "0/20.png").write_bytes(b"")
+    found = load_source("chest-xrays", root=tmp_path, positive="effusion", image_size=8).train
+    assert found.client is not None
+    assert len(found) == len(found.client) == 8 + 8 + 1198 + 6 + 4
+    assert not found.y[16 : 16 + 1198].any()  # the heart's is another one
+    shades = [i % 200 / 255 for i in range(1200) if i not in (7, 20)]
+    assert found.x[16 : 16 + 1198].mean((1, 2, 3)) == pytest.approx(shades, abs=0.001)
+    (home / "0/30.png").write_bytes(b"")
+    with pytest.raises(InputError, match=r"30.png cannot be read as an image"):
+        load_source("chest-xrays", root=tmp_path, image_size=8)
+    (home / "0/40.png").unlink()
+    with pytest.raises(InputError, match=r"names 1200 images, of which 2 are missing, .*/7 first"):
+        load_source("chest-xrays", root=tmp_path, image_size=8)
 
 
 @pytest.mark.parametrize(

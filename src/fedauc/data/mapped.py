@@ -1,11 +1,11 @@
-"""Prepared rows in a file that is mapped into memory, and the folder where such files are kept.
+"""Prepared rows, or images, in a file that is mapped into memory, and the folder where such files are kept.
 
 The kernel reads the pages that are looked at and drops them again when memory is short, so a table may be
 larger than memory. A table is prepared column by column and trained on row by row: the columns are written
 one after the other and then turned, some thousand rows at a time.
 
-A folder of the cache holds one prepared table and belongs to the files and settings that it was made from. It
-is complete or not there; of many the least recently used are removed.
+A folder of the cache holds one prepared table, or the images of one set, and belongs to the files and
+settings that it was made from. It is complete or not there; of many the least recently used are removed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -34,18 +35,25 @@ from fedauc.version import installed
 VERSION = 1
 """Of what the folders hold."""
 KEPT = 8
-"""Prepared tables that are kept."""
+"""Prepared tables that are kept, and sets of images."""
 ABANDONED = 86_400
 """Seconds after which a folder that was never completed is removed."""
 TURNED = 2**16
 """Rows that are turned at once."""
 
 
-def place(files: Sequence[Path], settings: Mapping[str, Any]) -> Path:
+def place(files: Sequence[Path], settings: Mapping[str, Any], shelf: str = "rows") -> Path:
     """The folder for what these settings make of these files; another file of the same name is another."""
-    identity = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    stats = ((file.resolve(), file.stat()) for file in files)
+    identity = [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats]
     key = json.dumps([VERSION, installed("fedauc"), identity, settings], sort_keys=True)
-    return cache_folder() / "rows" / hashlib.sha256(key.encode()).hexdigest()[:32]
+    return cache_folder() / shelf / hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def used(folder: Path) -> None:
+    """It is kept longer for that; where nothing can be written, it is not removed either."""
+    with suppress(OSError):
+        os.utime(folder)
 
 
 @contextmanager
@@ -67,7 +75,7 @@ def written(folder: Path) -> Iterator[Path]:
 
 def _tidy(shelf: Path) -> None:
     """Remove what was given up and all but the latest that were used."""
-    parts = [path for path in shelf.glob("*.part") if time.time() - path.stat().st_mtime > ABANDONED]
+    parts = [path for path in shelf.glob("*.part") if time.time() - _touched(path) > ABANDONED]
     whole = sorted(
         (path for path in shelf.iterdir() if path.suffix != ".part"), key=lambda path: path.stat().st_mtime
     )
@@ -75,10 +83,28 @@ def _tidy(shelf: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def _touched(folder: Path) -> float:
+    """When something was last written into it."""
+    return max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
+
+
 def room_for(size: int, folder: Path) -> None:
-    """A file that is mapped must fit before it is written: what does not would end the process."""
+    """What will not fit is better known before hours of work."""
     if (free := shutil.disk_usage(folder).free) < size:
         raise OSError(errno.ENOSPC, f"{size / 2**30:.1f} GiB are needed and {free / 2**30:.1f} GiB are free")
+
+
+def write_blocks(
+    path: Path, kind: type[np.generic], shape: tuple[int, ...], blocks: Iterable[NDArray[Any]]
+) -> None:
+    """Blocks of consecutive rows as a .npy file of that shape; holds a block at a time."""
+    dtype = np.dtype(kind)
+    room_for(dtype.itemsize * math.prod(shape), path.parent)
+    with open(path, "wb") as file:
+        header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for block in blocks:
+            file.write(np.ascontiguousarray(block, dtype=dtype).data)
 
 
 def write_columns(path: Path, columns: Iterable[NDArray[np.float32]], rows: int) -> None:
@@ -88,15 +114,17 @@ def write_columns(path: Path, columns: Iterable[NDArray[np.float32]], rows: int)
         for block in columns:
             file.write(np.ascontiguousarray(block, dtype=np.float32).data)
             width += len(block)
-    header = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": (rows, width)}
-    with open(scratch, "rb") as source, open(path, "wb") as target:
-        np.lib.format.write_array_header_1_0(target, header)
-        for start in range(0, rows, TURNED):
-            part = np.empty((width, min(TURNED, rows - start)), dtype=np.float32)
-            for j, column in enumerate(part):
-                source.seek(size * (j * rows + start))
-                source.readinto(column.data)
-            target.write(np.ascontiguousarray(part.T).data)
+
+    def turned() -> Iterator[NDArray[np.float32]]:
+        with open(scratch, "rb") as source:
+            for start in range(0, rows, TURNED):
+                part = np.empty((width, min(TURNED, rows - start)), dtype=np.float32)
+                for j, column in enumerate(part):
+                    source.seek(size * (j * rows + start))
+                    source.readinto(column.data)
+                yield part.T
+
+    write_blocks(path, np.float32, (rows, width), turned())
     scratch.unlink()
 
 

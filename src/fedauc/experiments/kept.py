@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -90,7 +89,7 @@ def write(folder: Path, outline: Outline) -> None:
 def read(folder: Path, device: str) -> Prepared:
     """The inverse of `write`."""
     try:
-        os.utime(folder)  # used now: it is kept longer
+        mapped.used(folder)
         x = mapped.open_rows(folder / "x.npy")
         y, client = np.load(folder / "y.npy"), np.load(folder / "client.npy")
         about = json.loads((folder / "about.json").read_text())

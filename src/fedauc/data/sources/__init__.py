@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedauc.data.download import fetch
+from fedauc.data.download import PUBLISHED, fetch
 from fedauc.data.rows import Bundle
 from fedauc.data.sources.cifar import load_cifar
 from fedauc.data.sources.files import MissingFile, default_root
@@ -144,7 +144,7 @@ def load_source(
     try:
         return source.load(root=folder, positive=chosen, **options)
     except MissingFile:
-        if not download:
+        if not download or name not in PUBLISHED:
             raise
     fetch(name, folder)
     return source.load(root=folder, positive=chosen, **options)

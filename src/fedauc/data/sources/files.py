@@ -28,7 +28,7 @@ def find(source: str, root: Path, folders: Sequence[str], names: Sequence[str]) 
 
     The folders come first because some sources share their file names (MNIST and Fashion-MNIST).
     """
-    places = [source, *folders, "."]
+    places = [*dict.fromkeys((source, *folders)), "."]
     for place in places:
         for name in names:
             if (root / place / name).is_file():

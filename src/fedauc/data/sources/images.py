@@ -6,13 +6,12 @@ its time, so what comes of them is kept, and found again as long as the files ar
 
 from __future__ import annotations
 
-import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,63 +20,83 @@ from fedauc.data import mapped
 from fedauc.errors import InputError
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
-DICOM = (".dicom", ".dcm")
 AT_ONCE = 1024
 """Images that are read before what came of them is written."""
 
 
-def named(folder: Path) -> dict[str, Path]:
-    """The images in a folder and below it by their names without ending."""
-    files = (folder / name for name in sorted(_below(folder)))
-    return {file.stem: file for file in files if file.suffix.lower() in SUFFIXES}
+class Images(NamedTuple):
+    """What came of files, in their order."""
+
+    pixels: NDArray[np.uint8]  # [n, channels, size, size], mapped
+    whole: NDArray[np.bool_]  # [n]; False: could not be read, and is black
 
 
-def _below(folder: Path) -> list[str]:
-    found = []
+def named(folder: Path) -> dict[str, list[Path]]:
+    """The images in a folder and below it, by their names without ending."""
+    found: dict[str, list[Path]] = {}
     for at, _, names in os.walk(folder, followlinks=True):
-        where = os.path.relpath(at, folder)
-        found += [os.path.join(where, name) for name in names]
+        for name in names:
+            if (file := Path(at, name)).suffix.lower() in SUFFIXES:
+                found.setdefault(file.stem, []).append(file)
     return found
 
 
-def located(table: Path, names: Sequence[str], found: dict[str, Path]) -> list[Path]:
-    """The files of the images that a table lists."""
-    if lost := [name for name in names if name not in found]:
-        raw = any((table.parent / "train" / f"{lost[0]}{ending}").exists() for ending in DICOM)
-        more = " (as DICOM it cannot be read: write these files as PNG)" if raw else ""
+def located(table: Path, names: Sequence[str], found: Mapping[str, Sequence[Path]]) -> list[Path]:
+    """The files of the images that a table names."""
+    if twice := next((found[name] for name in names if len(found.get(name, ())) > 1), None):
+        one, other = sorted(twice)[:2]
         raise InputError(
-            f"{table} lists {len(names)} images, of which {len(lost)} are not beside it or below it,"
-            f" {lost[0]!r} first{more}."
+            f"{one} and {other} are both the image that {table} names: leave only the one to use."
         )
-    return [found[name] for name in names]
+    return there(table, [found[name][0] if name in found else table.parent / name for name in names])
 
 
-def read_images(source: str, files: Sequence[Path], size: int, channels: int) -> NDArray[np.uint8]:
-    """Images as bytes [n, channels, size, size], mapped from the cache."""
+def there(table: Path, files: Sequence[Path]) -> list[Path]:
+    """The same files, none of which is missing."""
+    if lost := [file for file in files if not file.is_file()]:
+        raise InputError(
+            f"{table} names {len(files)} images, of which {len(lost)} are missing, {lost[0]} first."
+        )
+    return list(files)
+
+
+def read_images(source: str, files: Sequence[Path], size: int, channels: int, spared: float = 0.0) -> Images:
+    """Images as bytes, from the cache where they have been read before.
+
+    The share of files that is `spared` may be broken; one more is an error.
+    """
     if size < 8:
         raise InputError(f"data.image_size={size}: images of fewer than 8 pixels show nothing.")
     try:
-        folder = mapped.place(files, {"image_size": size, "channels": channels})
-    except FileNotFoundError as error:
-        raise InputError(f"{error.filename}, an image of {source!r}, is missing.") from error
+        about = {"image_size": size, "channels": channels, "spared": spared}
+        folder = mapped.place(files, about, shelf="images")
+    except (OSError, RuntimeError) as error:  # (a circle of links)
+        raise InputError(f"The images of {source!r} cannot be read: {error}.") from error
     if not folder.exists():
-        shape = (len(files), channels, size, size)
         try:
             with mapped.written(folder) as beside:
-                mapped.room_for(math.prod(shape), beside)
-                images = np.lib.format.open_memmap(beside / "images.npy", "w+", np.uint8, shape)
-                _fill(images, files, source)
-                images.flush()
+                whole = np.ones(len(files), dtype=np.bool_)
+                blocks = _blocks(source, files, size, channels, whole, int(spared * len(files)))
+                mapped.write_blocks(
+                    beside / "pixels.npy", np.uint8, (len(files), channels, size, size), blocks
+                )
+                np.save(beside / "whole.npy", whole)
         except OSError as error:
             raise InputError(
                 f"The images of {source!r} cannot be kept in {folder.parent}: {error.strerror or error}."
                 " Name a folder with more room (FEDAUC_CACHE)."
             ) from error
-    os.utime(folder)  # used now: it is kept longer
-    return np.load(folder / "images.npy", mmap_mode="r")
+    mapped.used(folder)
+    try:
+        return Images(np.load(folder / "pixels.npy", mmap_mode="r"), np.load(folder / "whole.npy"))
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"The images in {folder} are damaged ({error}); remove that folder.") from error
 
 
-def _fill(images: NDArray[np.uint8], files: Sequence[Path], source: str) -> None:
+def _blocks(
+    source: str, files: Sequence[Path], size: int, channels: int, whole: NDArray[np.bool_], spared: int
+) -> Iterator[NDArray[np.uint8]]:
+    """Consecutive images; `whole` learns which could not be read."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -87,10 +106,9 @@ def _fill(images: NDArray[np.uint8], files: Sequence[Path], source: str) -> None
     from rich.console import Console
     from rich.progress import track
 
-    channels, size = images.shape[1:3]
     mode = "RGB" if channels == 3 else "L"
 
-    def read(file: Path) -> NDArray[np.uint8]:
+    def read(file: Path) -> NDArray[np.uint8] | Exception:
         try:
             with Image.open(file) as opened:
                 opened.draft(mode, (size, size))  # (JPEG: decodes no more than that)
@@ -98,14 +116,13 @@ def _fill(images: NDArray[np.uint8], files: Sequence[Path], source: str) -> None
                 image = Image.fromarray(_bytes(np.asarray(opened))) if deep else opened
                 # (an average over what a pixel covers, where an image shrinks)
                 scaled = image.convert(mode).resize((size, size), Image.Resampling.BILINEAR)
-        except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for broken files
-            raise InputError(f"{file} cannot be read as an image ({error}); fetch it again.") from error
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            return error  # (what Pillow raises for broken files)
         pixels = np.asarray(scaled)
         return pixels.transpose(2, 0, 1) if channels == 3 else pixels[None]
 
-    starts = range(0, len(files), AT_ONCE)
     shown = track(
-        starts,
+        range(0, len(files), AT_ONCE),
         f"reading {len(files):,} images",
         console=Console(stderr=True),
         transient=True,
@@ -113,8 +130,16 @@ def _fill(images: NDArray[np.uint8], files: Sequence[Path], source: str) -> None
     )
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         for start in shown:
-            for i, pixels in enumerate(threads.map(read, files[start : start + AT_ONCE]), start):
-                images[i] = pixels
+            some = files[start : start + AT_ONCE]
+            block = np.zeros((len(some), channels, size, size), dtype=np.uint8)
+            for i, (file, made) in enumerate(zip(some, threads.map(read, some), strict=True)):
+                if isinstance(made, np.ndarray):
+                    block[i] = made
+                    continue
+                whole[start + i] = False
+                if (~whole).sum() > spared:
+                    raise InputError(f"{file} cannot be read as an image ({made}); fetch it again.") from made
+            yield block
 
 
 def _bytes(pixels: NDArray[Any]) -> NDArray[np.uint8]:

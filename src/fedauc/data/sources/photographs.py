@@ -6,6 +6,7 @@ Neither has a test part with labels, so one is split off.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from fedauc.data.rows import Bundle
 from fedauc.data.sources.files import find
 from fedauc.data.sources.images import located, named, read_images
-from fedauc.data.sources.labels import bundle, unit
+from fedauc.data.sources.labels import bundle, choose, unit
 from fedauc.data.sources.tables import read_columns
 from fedauc.errors import InputError
 
@@ -28,9 +29,7 @@ SKIN_TABLES = ("train.csv", "ISIC_2020_Training_GroundTruth_v2.csv", "ISIC_2020_
 
 def load_pets(source: str, root: Path, positive: str, image_size: int = 32) -> Bundle:
     """25,000 photographs, half of them of cats."""
-    files, classes = list_pets(source, root)
-    images = read_images(source, files, image_size, channels=3)
-    return bundle(source, positive, PETS, (unit(images), classes))
+    return _read(source, positive, PETS, list_pets(source, root), image_size)
 
 
 def list_pets(source: str, root: Path) -> Listed:
@@ -45,9 +44,7 @@ def list_pets(source: str, root: Path) -> Listed:
 
 def load_melanoma(source: str, root: Path, positive: str, image_size: int = 64) -> Bundle:
     """33,126 photographs of moles, 584 of them malignant."""
-    files, classes = list_melanoma(source, root)
-    images = read_images(source, files, image_size, channels=3)
-    return bundle(source, positive, SKIN, (unit(images), classes))
+    return _read(source, positive, SKIN, list_melanoma(source, root), image_size)
 
 
 def list_melanoma(source: str, root: Path) -> Listed:
@@ -57,3 +54,9 @@ def list_melanoma(source: str, root: Path) -> Listed:
     if bad := sorted(set(listed["target"]) - {0, 1}):
         raise InputError(f"The column 'target' of {table} has {bad[0]}, and should have 0 and 1 alone.")
     return located(table, list(listed["image_name"]), named(table.parent)), listed["target"].to_numpy()
+
+
+def _read(source: str, positive: str, names: Sequence[str], listed: Listed, size: int) -> Bundle:
+    files, classes = listed
+    choose(source, positive, names)  # (before hours of reading)
+    return bundle(source, positive, names, (unit(read_images(source, files, size, 3).pixels), classes))

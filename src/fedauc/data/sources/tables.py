@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def read_columns(path: Path, columns: Mapping[str, type]) -> pd.DataFrame:
     kinds = {name: str if kind is str else "float64" for name, kind in columns.items()}
     try:
         table = pd.read_csv(path, usecols=list(columns), dtype=kinds, index_col=False, encoding="utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError, pd.errors.ParserError, ValueError) as error:
+    except (OSError, EOFError, zlib.error, ValueError) as error:  # (pandas' own errors are ValueErrors)
         raise InputError(f"{path} cannot be read as the published table ({error}).") from error
     if table.empty:
         raise InputError(f"{path} has no rows.")
