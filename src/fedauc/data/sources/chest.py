@@ -143,7 +143,7 @@ def _vinbigdata(path: Path) -> Listed:
         pd.DataFrame({name: words.str.contains(name) for name in FINDINGS}).groupby(table["image_id"]).any()
     )
     found = named(path.parent)
-    if not found and any((path.parent / "train").glob("*.dic*m")):
+    if not found and any((path.parent / "train").glob("*.d*m")):
         raise InputError(f"The images of {path} are DICOM files: write them as PNG, under the same names.")
     files = located(path, list(seen.index), found)
     return Listed(files, _text(seen.index), seen.to_numpy(dtype=np.int8))
