@@ -84,7 +84,7 @@ def test_somebody_elses_patience_is_not_ours(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("answer", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+@pytest.mark.parametrize("answer", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP])
 def test_a_drive_without_locks_refuses_nobody(tmp_path, monkeypatch, answer):
     def flock(*_):
         raise OSError(answer, os.strerror(answer))

@@ -17,7 +17,7 @@ from fedauc.errors import InputError
 
 PATIENCE = 5.0
 """Seconds; the processes of a command that was just killed may take a moment to end."""
-UNKNOWN = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+UNKNOWN = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 """What a drive without locks answers."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -197,7 +198,7 @@ def test_a_folder_is_complete_or_not_there(tmp_path):
     assert [path.name for path in folder.parent.iterdir()] == ["one"]
 
 
-def test_the_least_recently_used_are_removed(tmp_path):
+def test_the_least_recently_used_are_removed(tmp_path, monkeypatch):
     shelf = tmp_path / "shelf"
     for i in range(mapped.KEPT + 3):
         with mapped.written(shelf / f"{i}"):
@@ -213,3 +214,20 @@ def test_the_least_recently_used_are_removed(tmp_path):
     (shelf / "long.part").rmdir()
     left = {int(path.name) for path in shelf.iterdir()}
     assert left == set(range(3, mapped.KEPT + 3))
+    for i in range(mapped.KEPT):
+        (shelf / f"{i}.lock").touch()  # (who waits for a folder)
+    (shelf / "another.part").mkdir()
+    plain = Path.iterdir
+
+    def completed(folder):
+        if folder.suffix == ".part":
+            folder.rename(folder.with_suffix(""))
+        return plain(folder)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Path, "iterdir", completed)
+        with mapped.written(shelf / "new"):
+            pass
+    assert {path.name for path in shelf.iterdir() if path.is_dir()} == {
+        "another", "new", *map(str, range(4, mapped.KEPT + 3))
+    }  # fmt: skip

@@ -7,7 +7,9 @@ import gzip
 import shutil
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -109,6 +111,26 @@ def test_images_are_read_once(tmp_path, monkeypatch):
             load_source("cats-vs-dogs", root=tmp_path, image_size=16)
     paint(tmp_path / "cats-vs-dogs/train/cat.0.jpg", (0, 0, 0))
     assert load_source("cats-vs-dogs", root=tmp_path).train.x[0].max() == 0
+
+
+def test_images_are_read_once_by_all_who_begin_together(tmp_path, monkeypatch):
+    pets(tmp_path / "cats-vs-dogs/train")
+    opened, together, plain = [], Barrier(3), Image.open
+
+    def counted(file):
+        opened.append(file)
+        return plain(file)
+
+    def load(_):
+        together.wait()
+        return load_source("cats-vs-dogs", root=tmp_path).train.x
+
+    monkeypatch.setattr(Image, "open", counted)
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(load, range(3)))
+    assert len(opened) == len(set(opened)) == 24
+    assert all(np.array_equal(x, found[0]) for x in found)
+    assert not list((tmp_path / "cache/images").glob("*.lock"))
 
 
 def test_what_is_wrong_with_images(tmp_path):

@@ -101,11 +101,12 @@ def test_yardsticks_that_were_trained_otherwise_are_measured_again(tmp_path):
     compare(["cycp-pairwise"], settings | {"data.path": [str(moved)]}, [0], tmp_path / "moved")
     lines = (tmp_path / "claims.csv").read_text().splitlines(keepends=True)
     moved.write_text("".join([*lines[:-1], lines[-2]]))
+    changed = settings | {"data.path": [str(moved)]}
+    with pytest.raises(InputError, match=r"The rows have changed since the run in .*seed-0 ended"):
+        compare(["cycp-pairwise"], changed, [0], tmp_path / "moved", resume=True)
     shutil.rmtree(tmp_path / "moved/cycp-pairwise")
-    again = compare(
-        ["cycp-pairwise"], settings | {"data.path": [str(moved)]}, [0], tmp_path / "moved", resume=True
-    )
-    fresh = compare(["cycp-pairwise"], settings | {"data.path": [str(moved)]}, [0], tmp_path / "last")
+    again = compare(["cycp-pairwise"], changed, [0], tmp_path / "moved", resume=True)
+    fresh = compare(["cycp-pairwise"], changed, [0], tmp_path / "last")
     assert [row["test_auc"] for row in again["rows"]] == [row["test_auc"] for row in fresh["rows"]]
 
 

@@ -202,8 +202,33 @@ def test_a_run_goes_on_where_its_rows_have_moved_to(tmp_path):
     moved = path.rename(tmp_path / "moved.csv")
     result = runner.run(config_for(moved), folder, resume=True)
     assert result["test_auc"] == runner.run(config_for(moved), tmp_path / "undisturbed")["test_auc"]
+    again = config_for(claims_csv(tmp_path))
     with pytest.raises(InputError, match=r"another configuration \(data.path\)"):
-        runner.run(config_for(claims_csv(tmp_path)), folder, resume=True)  # (finished, of whatever rows)
+        runner.run(again, folder, resume=True)  # (finished, of whatever rows)
+    rows = prepare(again.data, again.seed, again.device)
+    assert runner.run(again, folder, resume=True, prepared=rows) == result
+    claims_csv(tmp_path, seed=1)
+    rows = prepare(again.data, again.seed, again.device)
+    with pytest.raises(InputError, match=r"The rows have changed since the run in .*run ended"):
+        runner.run(again, folder, resume=True, prepared=rows)
+
+
+def test_a_run_goes_on_from_its_warm_up_where_a_folder_has_moved_to(tmp_path):
+    home, folder = tmp_path / "home", tmp_path / "run"
+    home.mkdir()
+    path = claims_csv(home)
+    (home / "valid.csv").write_text(path.read_text())
+
+    def config(home):
+        more = {"warmup": "cycp-fedavg", "warmup_cycles": 2, "head": "fresh", "model": "mlp", "hidden": "4"}
+        return config_for(home / path.name, valid=str(home / "valid.csv"), **more)
+
+    with pytest.raises(runner.Paused):
+        runner.run(config(home), folder, until=4)
+    assert (folder / "warmup/result.json").exists()
+    whole = runner.run(config(home), tmp_path / "undisturbed")
+    moved = home.rename(tmp_path / "elsewhere")
+    assert runner.run(config(moved), folder, resume=True)["test_auc"] == whole["test_auc"]
 
 
 def test_rounds_that_wait_for_their_turn_hold_no_state(tmp_path, monkeypatch):

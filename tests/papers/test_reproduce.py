@@ -23,11 +23,13 @@ from fedauc.cli import app
 from fedauc.errors import InputError, OutOfMemory
 from fedauc.experiments.runner import Silent
 from fedauc.papers import PAPERS, Cell, Paper
-from fedauc.papers.cells import printed
+from fedauc.papers.cells import Measured, printed
 from fedauc.papers.names import DONE, KEY, name_of
 from fedauc.papers.pictures import Panel, Picture, draw
-from fedauc.papers.reproduce import Job, merge, reproduce
+from fedauc.papers.reproduce import Job, _measured, merge, reproduce
+from fedauc.transports import ranks
 from fedauc.transports.memory import sufficing
+from fedauc.transports.ranks import Ranks
 
 
 @pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
@@ -373,6 +375,36 @@ def test_results_that_cannot_be_written_are_known_before_training(paper, tmp_pat
     cells = (replace(paper.cells[0], measure=never),)
     with pytest.raises(InputError, match=r"results.json is not a list of cells"):
         reproduce(replace(paper, cells=cells), "table-1", [], [0], tmp_path / "runs", tmp_path)
+    damaged = tmp_path / "runs/099/table-1/FedAvg_digits_p=1/seed-5/measured.json"
+    damaged.parent.mkdir(parents=True)
+    damaged.touch()
+    with pytest.raises(InputError, match=r"seed-5/measured.json cannot be read"):
+        reproduce(replace(paper, cells=cells), "table-1", [], [0], tmp_path / "runs", tmp_path / "other")
+
+
+def test_what_another_process_has_measured_meanwhile_is_not_measured_again(paper, tmp_path):
+    cell, folder = paper.cells[0], tmp_path / "runs/099/table-1/FedAvg_digits_p=1/seed-0"
+    measured = []
+
+    def measure(config, folder, watch):
+        measured.append(folder)
+        return Measured(0.5, 1, 1, 1, 1.0)
+
+    def meanwhile(text):
+        if not measured:
+            _measured(Job(other, other.config(0, "cpu", None), folder), None)
+
+    other = replace(cell, measure=measure)
+    first = replace(cell, method="First", measure=lambda *_: Measured(0.9, 1, 1, 1, 1.0))
+    both = replace(paper, cells=(first, other))
+    reproduce(both, "table-1", [], [0], tmp_path / "runs", tmp_path, say=meanwhile)
+    assert measured == [folder]
+
+
+def test_cells_are_not_measured_by_several_processes_together(paper, tmp_path, monkeypatch):
+    monkeypatch.setattr(ranks, "here", lambda: Ranks(0, 2))
+    with pytest.raises(InputError, match=r"one by one, or --jobs at a time: without torchrun"):
+        reproduce(paper, "table-1", [], [0], tmp_path / "runs", tmp_path)
 
 
 def test_other_settings_of_a_finished_cell_are_named(paper, tmp_path):

@@ -85,7 +85,7 @@ def test_a_goal_that_is_not_reached(images, tmp_path):
     assert found.curve["test_worst"] == [pytest.approx(np.mean([p["test_worst"] for p in points]), abs=1e-4)]
 
 
-def test_an_interrupted_curve_goes_on_where_it_was(images, tmp_path, monkeypatch):
+def test_an_interrupted_curve_goes_on_where_it_was(images, tmp_path, tmp_path_factory, monkeypatch):
     cell = PAPERS["002"].chosen("figure-2", ["ce-minimax/fashion-mnist/*"])[0]
     config = cell.config(0, "cpu", str(images))
     whole, about = worst_case.curve(config, 8.0, tmp_path)
@@ -103,7 +103,9 @@ def test_an_interrupted_curve_goes_on_where_it_was(images, tmp_path, monkeypatch
         worst_case.curve(config, 8.0, tmp_path)
     with pytest.raises(InputError, match="begun with other settings"):
         worst_case.curve(cell.config(1, "cpu", str(images)), 8.0, tmp_path)
-    points, again = worst_case.curve(config, 8.0, tmp_path)
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "idx"
+    elsewhere.symlink_to(images)
+    points, again = worst_case.curve(cell.config(0, "cpu", str(elsewhere)), 8.0, tmp_path)
     assert points == whole
     assert {**again, "seconds": 0} == {**about, "seconds": 0}
     assert len(asked) == 6 + 4  # two points were kept

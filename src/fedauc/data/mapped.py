@@ -75,17 +75,20 @@ def written(folder: Path) -> Iterator[Path]:
 
 def _tidy(shelf: Path) -> None:
     """Remove what was given up and all but the latest that were used."""
-    parts = [path for path in shelf.glob("*.part") if time.time() - _touched(path) > ABANDONED]
-    whole = sorted(
-        (path for path in shelf.iterdir() if path.suffix != ".part"), key=lambda path: path.stat().st_mtime
-    )
-    for path in (*parts, *whole[: max(0, len(whole) - KEPT + 1)]):
+    touched = {path: _touched(path) for path in shelf.iterdir() if path.is_dir()}  # (and there are locks)
+    parts = [path for path in touched if path.suffix == ".part"]
+    whole = sorted(touched.keys() - parts, key=touched.__getitem__)
+    given_up = (path for path in parts if time.time() - touched[path] > ABANDONED)
+    for path in (*given_up, *whole[: max(0, len(whole) - KEPT + 1)]):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _touched(folder: Path) -> float:
-    """When something was last written into it."""
-    return max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
+    """When it was last used, or something was written into it."""
+    try:
+        return max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
+    except FileNotFoundError:  # another process has just completed or removed it
+        return math.inf
 
 
 def room_for(size: int, folder: Path) -> None:

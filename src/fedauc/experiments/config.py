@@ -41,7 +41,7 @@ from fedauc.participation.base import Roster
 from fedauc.schedules import SCHEDULES
 from fedauc.transports import LocalTransport, Sharded, ranks
 
-FILES = ("data.root", "data.path")
+FILES = ("data.root", "data.path", "data.valid", "data.test", "data.download")
 """Settings that say where files are: the rows in them may be the same elsewhere."""
 FIXED: dict[str, type] = {"data": DataSettings, "train": TrainSettings}
 CHOSEN: dict[str, dict[str, type]] = {

@@ -74,6 +74,7 @@ def summarise(trained: Trained) -> dict[str, Any]:
             "roc": {"fpr": np.round(fpr, 6).tolist(), "tpr": np.round(tpr, 6).tolist()},
         },
         "calibration": trained.calibration._asdict(),
+        "rows": prepared.fingerprint,
         "data": {
             "name": prepared.name,
             "rows": int(rows.sum()) + len(prepared.valid.y) + len(prepared.test.y),

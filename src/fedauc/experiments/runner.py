@@ -96,7 +96,7 @@ def run(
     together, the first one reads and writes the folder.
     """
     here = ranks.here()
-    if (done := here.told(lambda: _done(config, out, resume))) is not None:
+    if (done := here.told(lambda: _done(config, out, resume, prepared))) is not None:
         return done
     with sufficing(config.device):
         prepared = prepared if prepared is not None else prepare(config.data, config.seed, config.device)
@@ -108,7 +108,8 @@ def run(
             _, first_params, first = _built(config.before(), prepared)
             begin(first, first_params)
         with held(out, here.first):
-            if (done := here.told(lambda: _done(config, out, resume))) is not None:  # by another process
+            done = here.told(lambda: _done(config, out, resume, prepared))  # by another process
+            if done is not None:
                 return done
             if here.first:
                 write_json(out / "config.json", config.as_dict())
@@ -116,16 +117,20 @@ def run(
             return here.told(lambda: _written(trained, out))
 
 
-def _done(config: Config, out: Path, resume: bool) -> dict[str, Any] | None:
-    """The result of a folder that holds a finished run; a run that is not this one is an error."""
+def _done(config: Config, out: Path, resume: bool, rows: Prepared | None) -> dict[str, Any] | None:
+    """The result of a folder that holds a finished run; a run that is not this one is an error, or one of
+    other rows, where they have been read already."""
     of_one_kind(out, "config.json")
     if (out / "result.json").exists():
         if not resume:
             raise InputError(
                 f"{out} already holds a run; choose another --out, or --resume to go on with it."
             )
-        _same_config(out, config, ("data.root",))
-        return read_json(out / "result.json")
+        _same_config(out, config, ("data.root",) if rows is None else FILES)
+        result: dict[str, Any] = read_json(out / "result.json")
+        if rows is not None:
+            _same_rows(out, result.get("rows"), rows, "ended")
+        return result
     started = (out / "config.json").exists()
     if started and not resume:
         raise InputError(
@@ -174,11 +179,7 @@ def train(
     saved = out / "checkpoint.safetensors" if out is not None else None
     found = here.told(lambda: checkpoint.read_latest(saved) if saved else None)
     if saved is not None and found is not None:
-        if found[1].get("rows", prepared.fingerprint) != prepared.fingerprint:
-            raise InputError(
-                f"The rows have changed since the run in {out} was interrupted, so it cannot go on with them;"
-                " choose another --out."
-            )
+        _same_rows(out, found[1].get("rows"), prepared, "was interrupted")
         state, flat, extra = checkpoint.restored(saved, *found, state, config.device)
         selection = _selected(flat, extra, prepared.valid)
         before = extra["seconds"]
@@ -309,6 +310,14 @@ def _same_config(out: Path, config: Config, places: Sequence[str]) -> None:
         raise InputError(
             f"{out} holds a run with another configuration ({some(keys)}) and cannot be resumed with"
             " this one; choose another --out."
+        )
+
+
+def _same_rows(out: Path | None, known: str | None, prepared: Prepared, what: str) -> None:
+    if known not in (None, prepared.fingerprint):  # (older runs do not know theirs)
+        raise InputError(
+            f"The rows have changed since the run in {out} {what}, so it cannot be resumed with them; choose"
+            " another --out."
         )
 
 

@@ -4,12 +4,12 @@ What the paper leaves open, and what is taken here: which class is positive (the
 Fashion-MNIST's shirt, ChestMNIST's mass); the batch (32); a round's local steps (12, so that a cycle of ten
 groups of ten clients is about one pass over the rows, and 100 cycles its 100 epochs); how many groups the
 tables have (10, as in its Figure 2). The validation rows are a tenth of the published training rows, before
-positives are removed, as in its Table 7. On CIFAR-10 there are 30 cycles: with steps three times those here, AUC methods are at their best after 20
-or so, and then learn the 225 positives by heart. In Table 8 a tenth of the clients takes part in a round.
-Figures 1-3, Table 8 and the ten classes have cells for Fashion-MNIST too, which the paper does not have: a
-small network, for machines without a large GPU. Nor does it have the generated Medicare-like data, which
-stand beside its Insurance; which rows of that are positive here, and what its features are, is said in
-`fedauc.data.sources.medicare`.
+positives are removed, as in its Table 7. On CIFAR-10 there are 30 cycles: with steps three times those
+here, AUC methods are at their best after 20 or so, and then learn the 225 positives by heart. In Table 8 a
+tenth of the clients takes part in a round. Figures 1-3, Table 8 and the ten classes have cells for
+Fashion-MNIST too, which the paper does not have: a small network, for machines without a large GPU. Nor
+does it have the generated Medicare-like data, which stand beside its Insurance; which rows of that are
+positive here, and what its features are, is said in `fedauc.data.sources.medicare`.
 """
 
 from __future__ import annotations

@@ -79,17 +79,18 @@ def reproduce(
     A row is of all seeds that were ever measured in `out` with the same settings; with `add` also of those
     that stand in results.json with the same settings, wherever they were measured.
     """
+    if ranks.here().size > 1:
+        raise InputError("Cells are measured one by one, or --jobs at a time: without torchrun.")
     published = results / paper.name
     work: dict[str, list[Job]] = {}
     absent: dict[str, list[str]] = {}
     for cell in paper.chosen(table, patterns):
         home = out / paper.name / cell.table / folder_of(cell)
-        if add and ranks.here().first:
+        if add:
             _take(cell, published, home, root)
         mine = [Job(cell, cell.config(seed, device, root), home / f"seed-{seed}") for seed in seeds]
-        if ranks.here().first:
-            for job in mine:
-                _share(job, paper, out)
+        for job in mine:
+            _share(job, paper, out)
         done = [_known(job.config, job.folder) is not None for job in mine]  # (or it is of other settings)
         if not all(done) and (why := cell.absent(root)):
             absent.setdefault(why, []).append(cell.key)
@@ -99,10 +100,11 @@ def reproduce(
         say(f"{some(keys, 3)}: left out. {why}")
     if not work:
         raise InputError("None of these cells can be run here.")
-    if ranks.here().first:  # (what cannot be written is better known before hours of training)
-        published.mkdir(parents=True, exist_ok=True)
-        for file in WITH:
-            _rows(published / file)
+    published.mkdir(parents=True, exist_ok=True)  # (what cannot be written or read is better known now)
+    for file in WITH:
+        _rows(published / file)
+    for mine in work.values():
+        _ever(mine[0])
     rows: dict[str, dict[str, Any]] = {}
     left = {key: len(mine) for key, mine in work.items()}
 
@@ -113,7 +115,7 @@ def reproduce(
             value = f"failed: {why}"
         say(f"{job.cell.key} seed {job.config.seed}: {value}")
         left[job.cell.key] -= 1
-        if left[job.cell.key] == 0 and ranks.here().first:
+        if left[job.cell.key] == 0:
             with by_one(published / RESULTS):
                 write(job)
 
@@ -135,12 +137,11 @@ def reproduce(
 
     pieces = [job for seed in zip(*work.values(), strict=True) for job in seed]
     each(pieces, _measured, jobs, watch, after, known)
-    if ranks.here().first:
-        if rows:
-            say(f"numbers: {published / RESULTS}")
-        with by_one(published / RESULTS):
-            for drawn in draw(paper.pictures, published):
-                say(f"picture: {drawn}")
+    if rows:
+        say(f"numbers: {published / RESULTS}")
+    with by_one(published / RESULTS):
+        for drawn in draw(paper.pictures, published):
+            say(f"picture: {drawn}")
     return [rows[key] for key in work if key in rows]
 
 
@@ -150,6 +151,8 @@ def folder_of(cell: Cell) -> str:
 
 def _measured(job: Job, watch: Watch | None) -> Measured:
     """Measure a cell with one seed, once. What fails is said, and tried again when it is asked for again."""
+    if (found := _known(job.config, job.folder)) is not None:  # by another process, meanwhile
+        return found.measured
     job.folder.mkdir(parents=True, exist_ok=True)
     try:
         measured = job.cell.measure(job.config, job.folder, watch)

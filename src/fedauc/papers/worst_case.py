@@ -28,13 +28,12 @@ from fedauc.core.tree import Tree
 from fedauc.data.federated import FederatedData
 from fedauc.data.sources import load_source
 from fedauc.errors import InputError
-from fedauc.experiments.config import Config
+from fedauc.experiments.config import FILES, Config
 from fedauc.experiments.records import write_json
 from fedauc.experiments.runner import Silent, Watch
 from fedauc.locks import held
 from fedauc.objectives import CrossEntropy
 from fedauc.papers.cells import Measured
-from fedauc.transports import ranks
 
 CLASSES = 10
 ACCURACIES = ("valid_worst", "valid_mean", "test_worst", "test_mean")
@@ -136,7 +135,7 @@ def curve(
     before, began, saved = 0.0, time.monotonic(), folder / "checkpoint.safetensors"
     if (kept := checkpoint.read_latest(saved)) is not None:
         state, _, extra = checkpoint.restored(saved, *kept, state, config.device)
-        if keys := config.differing(extra["config"]):
+        if keys := config.differing(extra["config"], FILES):
             raise InputError(f"{folder} was begun with other settings ({', '.join(keys)}).")
         points, before = extra["points"], extra["seconds"]
 
@@ -200,7 +199,7 @@ class Reaching:
     budget: float = BUDGET
 
     def __call__(self, config: Config, folder: Path, watch: Watch | None) -> Measured:
-        with held(folder, ranks.here().first):
+        with held(folder):
             points, about = curve(config, self.budget, folder, watch)
             write_json(folder / "curve.json", points)
         first = {"first": reached(points, self.goal, 1)}
@@ -212,6 +211,6 @@ class Reaching:
 
 def worst_on_validation(config: Config, folder: Path, watch: Watch | None) -> Measured:
     """The accuracy of the worst class on validation rows, on average over the time of a trial."""
-    with held(folder, ranks.here().first):
+    with held(folder):
         points, about = curve(config, TRIAL, folder, watch)
     return Measured(float(np.mean([point["valid_worst"] for point in points])), **about)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedauc.data import mapped
 from fedauc.errors import InputError
+from fedauc.locks import by_one
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 AT_ONCE = 1024
@@ -74,13 +75,9 @@ def read_images(source: str, files: Sequence[Path], size: int, channels: int, sp
         raise InputError(f"The images of {source!r} cannot be read: {error}.") from error
     if not folder.exists():
         try:
-            with mapped.written(folder) as beside:
-                whole = np.ones(len(files), dtype=np.bool_)
-                blocks = _blocks(source, files, size, channels, whole, int(spared * len(files)))
-                mapped.write_blocks(
-                    beside / "pixels.npy", np.uint8, (len(files), channels, size, size), blocks
-                )
-                np.save(beside / "whole.npy", whole)
+            with by_one(folder):
+                if not folder.exists():  # another process may have been faster
+                    _keep(folder, source, files, size, channels, int(spared * len(files)))
         except OSError as error:
             raise InputError(
                 f"The images of {source!r} cannot be kept in {folder.parent}: {error.strerror or error}."
@@ -91,6 +88,14 @@ def read_images(source: str, files: Sequence[Path], size: int, channels: int, sp
         return Images(np.load(folder / "pixels.npy", mmap_mode="r"), np.load(folder / "whole.npy"))
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"The images in {folder} are damaged ({error}); remove that folder.") from error
+
+
+def _keep(folder: Path, source: str, files: Sequence[Path], size: int, channels: int, spared: int) -> None:
+    with mapped.written(folder) as beside:
+        whole = np.ones(len(files), dtype=np.bool_)
+        blocks = _blocks(source, files, size, channels, whole, spared)
+        mapped.write_blocks(beside / "pixels.npy", np.uint8, (len(files), channels, size, size), blocks)
+        np.save(beside / "whole.npy", whole)
 
 
 def _blocks(
