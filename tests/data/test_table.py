@@ -196,6 +196,32 @@ def test_clients_missing_and_numbered() -> None:
     assert table.client_names == ("9", "10", "100", "(missing)")
     assert table.client.tolist() == [1, 1, 0, 0, 3, 3, 2, 2]
     assert from_frame(frame, label="y").client_names == ("all",)
+    assert table.notes == ("2 rows have no value in 'c': they are a client of their own, '(missing)'.",)
+
+
+def test_clients_that_may_be_one_are_noted() -> None:
+    frame = pd.DataFrame({"x": np.arange(8.0), "y": [0, 1] * 4, "c": ["Bern", "Basel", "bern ", "Biel"] * 2})
+    (note,) = from_frame(frame, label="y", client="c").notes
+    assert note == "Clients whose names differ in case or spaces only are two: 'Bern' and 'bern'."
+
+
+@pytest.mark.parametrize(
+    ("values", "first", "kind", "instead"),
+    [
+        (["63,417", "5,1", "7,25"], "5,1", "number", "1234.5"),
+        (["1,234", "1,234,567.5", "20,000"], "1,234", "number", "1234.5"),
+        (["18.08.2021", "3.4.21", "19.08.2021 10:00"], "18.08.2021", "date", "2021-08-18"),
+        (["09/17/2021", "9/8/2021", "2021/08/18"], "09/17/2021", "date", "2021-08-18"),
+    ],
+)
+def test_measurements_that_are_not_read_are_noted(values, first, kind, instead) -> None:
+    frame = pd.DataFrame({"x": values * 4, "y": [0, 1] * 6})
+    (note,) = from_frame(frame, label="y").notes
+    assert note == (
+        f"The column 'x' is taken for text, but {first!r} looks like a {kind}: write it as {instead} if it is"
+        " one."
+    )
+    assert not from_frame(frame.assign(x=["a", "1,5", "b"] * 4), label="y").notes
 
 
 def test_small_clients(tmp_path: Path) -> None:
@@ -230,8 +256,11 @@ def test_one_file_per_client(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"bonn.csv has no column 'kind'"):
         read_table([c, a], label="died")
     assert read_table([a, c], label="died", drop=["kind"]).features.shape == (4, 1)
+    with pytest.raises(InputError, match=r"oslo.csv is given twice"):
+        read_table([a, a], label="died", client="kind")
+    tabbed = write(tmp_path, a.read_text().replace(",", "\t"), "oslo.tsv")
     with pytest.raises(InputError, match="both the client"):
-        read_table([a, a], label="died")
+        read_table([a, tabbed], label="died")
     (tmp_path / "lima").mkdir()
     other = write(tmp_path / "lima", "age,kind,died\n50,1,0\n61,2,1\n", "oslo.csv")
     assert "lima/oslo" in read_table([a, other], label="died").client_names
@@ -252,6 +281,25 @@ def test_order_column(tmp_path: Path) -> None:
     assert part.order is not None
     assert part.order.tolist() == [19723.0]
     assert "empty in 1 rows" in refused(tmp_path, text + ",3,1\n", client=None, split_by="when")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [("2023", "2024"), ("2023-12", "2024-01"), ("2023Q4", "2024Q1"), ("2023-W09", "2023-W10"),
+     ("2023/12/31", "2024/01/01"), ("20231231", "20240101"), ("2023-12-31 23:59:59", "2024-01-01 00:00:00")],
+)  # fmt: skip
+def test_text_that_sorts_by_time_is_an_order(tmp_path: Path, earlier: str, later: str) -> None:
+    text = f"when,age,died\n{later},1,0\n{earlier},2,1\n"
+    order = read_table(write(tmp_path, text), label="died", split_by="when").order
+    assert order is not None
+    assert order[0] > order[1]
+
+
+@pytest.mark.parametrize("when", ["18.08.2021", "09/17/2021", "Jan", "v10", "2021-8-1", "S3"])
+def test_text_that_does_not_sort_by_time_is_no_order(tmp_path: Path, when: str) -> None:
+    text = f"when,age,died\n{when},1,0\n2021-08-18,2,1\n"
+    message = refused(tmp_path, text, client=None, split_by="when")
+    assert f"split-by column 'when' holds text as {when!r}, which has no order in time" in message
 
 
 def test_text_in_a_numeric_column(tmp_path: Path) -> None:

@@ -22,6 +22,15 @@ MISSING_MARKERS = frozenset([
 NUMBER_SHARE = 0.9
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?")
 
+UNREAD = {
+    "number": (re.compile(r"[-+]?\d+(,\d{3})*,\d+(\.\d+)?"), "1234.5"),
+    "date": (
+        re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2}(\d{2})?([ T].*)?|\d{4}([./])\d{1,2}\4\d{1,2}([ T].*)?"),
+        "2021-08-18",
+    ),
+}
+"""Text that people write numbers and dates as and that could mean another one, and what is read instead."""
+
 Where = Callable[[int], str]
 """From a row's position to where the user finds it: ``icu.csv, line 12``."""
 
@@ -139,8 +148,9 @@ def _numbers(
         if good < NUMBER_SHARE * total and not strict:
             return None
         row = int(np.flatnonzero(np.append(bad, False)[codes])[0])
+        instead = "" if strict else f", or leave the column out with --drop {name}"
         raise InputError(
             f"The column {name!r} has {texts[codes[row]]!r} at {where(row)}, which is not {what} as its "
-            f"other values are; correct it, or leave the column out with --drop {name}."
+            f"other values are; correct it{instead}."
         )
     return np.append(values, np.nan)[codes]

@@ -15,7 +15,15 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from fedauc.data.columns import MISSING_MARKERS, Columns, Where, as_text, clean_column
+from fedauc.data.columns import (
+    MISSING_MARKERS,
+    NUMBER_SHARE,
+    UNREAD,
+    Columns,
+    Where,
+    as_text,
+    clean_column,
+)
 from fedauc.data.files import (
     ARRAY_SUFFIX,
     ArrayColumns,
@@ -25,7 +33,7 @@ from fedauc.data.files import (
     place,
     read_frame,
 )
-from fedauc.errors import InputError, nearest
+from fedauc.errors import InputError, nearest, some
 
 MISSING_CLIENT = "(missing)"
 SMALL_CLIENT = "(small)"
@@ -37,6 +45,8 @@ KNOWN_LABELS = (
 )  # fmt: skip
 
 SmallClients = Literal["error", "merge", "keep"]
+_BY_TIME = re.compile(r"\d{4}([-/._ T:]?(\d{2}|[QH]\d|W\d{2}))*")
+"""Text that sorts by time: a year, and what belongs to it, with as many digits everywhere."""
 
 
 class Cleaned:
@@ -118,6 +128,11 @@ def read_table(
         frames = [open_columns(file) if by_column else read_frame(file) for file in files]
     for file, frame in zip(files[1:], frames[1:], strict=True):
         _same_columns(files[0], frames[0], file, frame, drop)
+    for position, file in enumerate(files):
+        if file.resolve() in [earlier.resolve() for earlier in files[:position]]:
+            raise InputError(
+                f"The file {file} is given twice: its rows would be in training and in the test."
+            )
     names = _client_names(files) if len(files) > 1 and client is None else None
     starts = np.cumsum([0] + [len(frame) for frame in frames])
     members = None if names is None else pd.Series(np.repeat(np.array(names, dtype=object), np.diff(starts)))
@@ -274,7 +289,9 @@ def _build(
     if members is None:
         members = pd.Series(np.full(len(frame), ONE_CLIENT, dtype=object))
     codes, names = _clients(members)
-    codes, names, notes = _small_clients(codes, names, min_rows, small_clients, source)
+    notes = _odd_clients(codes, names, client)
+    codes, names, joined = _small_clients(codes, names, min_rows, small_clients, source)
+    notes += joined
     order = None if split_by is None else _order(frame[split_by], where)
 
     kept_out = {label, client, *drop} | (set() if keep_split_by else {split_by})
@@ -287,6 +304,7 @@ def _build(
     if by_column:
         return Table(features, y, codes, names, order, positive_text, source, tuple(notes))
     cleaned = {name: features.values(name) for name in left}
+    notes += [note for name, values in cleaned.items() if (note := _unread(name, values))]
     table = pd.DataFrame(cleaned, index=pd.RangeIndex(len(frame)), copy=False)
     return Table(table, y, codes, names, order, positive_text, source, tuple(notes))
 
@@ -379,6 +397,33 @@ def _clients(column: pd.Series) -> tuple[np.ndarray, tuple[str, ...]]:
     return lookup[codes], tuple(names)
 
 
+def _odd_clients(codes: np.ndarray, names: tuple[str, ...], column: str | None) -> list[str]:
+    """Clients that may not be what the user takes them for."""
+    notes = []
+    if column is not None and MISSING_CLIENT in names:
+        rows = int((codes == names.index(MISSING_CLIENT)).sum())
+        notes.append(f"{rows} rows have no value in {column!r}: they are a client of their own, '(missing)'.")
+    plain: dict[str, str] = {}
+    first = ((plain.setdefault(" ".join(name.lower().split()), name), name) for name in names)
+    if pairs := [f"{one!r} and {other!r}" for one, other in first if one != other]:
+        notes.append(f"Clients whose names differ in case or spaces only are two: {some(pairs, 3)}.")
+    return notes
+
+
+def _unread(name: str, values: np.ndarray | pd.Categorical) -> str:
+    """Whether text looks like measurements that are written in a way that is not read."""
+    if not isinstance(values, pd.Categorical):
+        return ""
+    for kind, (pattern, instead) in UNREAD.items():
+        alike = [text for text in values.categories if pattern.fullmatch(text)]
+        if len(alike) >= NUMBER_SHARE * len(values.categories):
+            return (
+                f"The column {name!r} is taken for text, but {alike[0]!r} looks like a {kind}: write it as"
+                f" {instead} if it is one."
+            )
+    return ""
+
+
 def _small_clients(
     codes: np.ndarray, names: tuple[str, ...], min_rows: int, what: SmallClients, source: str
 ) -> tuple[np.ndarray, tuple[str, ...], list[str]]:
@@ -415,5 +460,11 @@ def _order(column: pd.Series, where: Where) -> pd.Series:
         raise InputError(
             f"The split-by column {column.name!r} is empty in {int(gone.sum())} rows, the first at {first}."
         )
-    plain = np.asarray(values, dtype=object) if isinstance(values, pd.Categorical) else values
-    return pd.Series(plain, name=column.name)
+    if not isinstance(values, pd.Categorical):
+        return pd.Series(values, name=column.name)
+    if unordered := next((text for text in values.categories if not _BY_TIME.fullmatch(text)), None):
+        raise InputError(
+            f"The split-by column {column.name!r} holds text as {unordered!r}, which has no order in time: it"
+            " needs numbers, or dates as 2021-08-18."
+        )
+    return pd.Series(np.asarray(values, dtype=object), name=column.name)
