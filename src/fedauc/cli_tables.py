@@ -75,6 +75,9 @@ def print_trials(content: dict[str, Any]) -> None:
         trained = "failed" if row["note"] else f"{100 * row['share']:.0f} %"
         table.add_row(*values, auc, trained, "–" if row["note"] else str(row["rounds"]), row["note"])
     out_console.print(table)
+    first, *others = (row["valid_auc"] or 0.0 for row in content["trials"])
+    if any(auc > first for auc in others):
+        say("Only numbers after the same share of the rounds compare: trials left earlier may have more.")
 
 
 def print_comparison(content: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import shutil
 import signal
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from xml.etree import ElementTree
@@ -257,8 +258,14 @@ def test_seeds_are_added_to_published_ones(paper, tmp_path):
     other = tuple(replace(cell, settings=TINY | {"schedule.eta": 0.5}) for cell in paper.cells[:2])
     assert [row["seeds"] for row in run([1], "third", other, add=True)] == [[1]] * 2  # others are replaced
     said: list[str] = []
-    assert [row["seeds"] for row in run([2], "fourth", other, say=said.append)] == [[2]] * 2
-    assert "FedAvg/digits/p=1: results.json has lost seed 1; --add keeps seeds." in said
+    assert [row["seeds"] for row in run([2], "fourth", other, say=said.append)] == [[1, 2]] * 2
+    assert not (tmp_path / "fourth/099/table-1/FedAvg_digits_p=1/seed-1").exists()
+    assert not [text for text in said if "lost" in text]
+    (again, _) = run([1], "fifth", other)  # without --add it is measured anew
+    assert (tmp_path / "fifth/099/table-1/FedAvg_digits_p=1/seed-1/result.json").exists()
+    assert again["seeds"] == [1, 2]
+    assert [row["seeds"] for row in run([0], "sixth", say=said.append)] == [[0]] * 2
+    assert "FedAvg/digits/p=1: results.json has lost seed 1, 2 of other settings." in said
 
 
 def test_seeds_that_knew_less_can_be_added_to(paper, tmp_path):
@@ -541,6 +548,70 @@ def test_curves_of_runs_become_a_picture(paper, tmp_path):
     curves = json.loads((folder / "curves.json").read_text())
     assert [[bool(curve) for curve in each["curves"]] for each in curves] == [[False, False, True]] * 2
     assert {"FedAvg", "Pairwise"} <= set(_texts(folder / "curves.svg"))
+
+
+def _colours(svg):
+    """Of the key's names."""
+    parts = list(ElementTree.parse(svg).getroot())
+    return {
+        label.text: stroke.get("stroke")
+        for stroke, label in pairwise(parts)
+        if stroke.get("stroke") and label.tag.endswith("text")
+    }
+
+
+def test_a_method_looks_the_same_in_all_pictures(tmp_path):
+    along = {"round": [1, 2], "valid_auc": [0.6, 0.7]}
+    names, numbers = ("B", "C", "A"), (16, 4)
+    curves = [
+        {
+            "table": table,
+            "method": name,
+            "dataset": "d",
+            "setting": f"I={number}",
+            "seeds": [0],
+            "curves": [along],
+        }
+        for table, methods in (("t", names), ("u", names[1:]))
+        for name in methods
+        for number in numbers
+    ]
+    (tmp_path / "curves.json").write_text(json.dumps(curves))
+    panels = [Panel(table, table, "*", "round", "valid_auc") for table in ("t", "u")]
+    settings = Panel("I", "u", "*", "round", "valid_auc", "setting")
+    pictures = [Picture("t", (panels[0],)), Picture("u", (panels[1],)), Picture("i", (panels[1], settings))]
+    draw(pictures, tmp_path, ["A", "B", "C"])
+    every, some, mixed = (_colours(tmp_path / f"{name}.svg") for name in "tui")
+    assert list(every) == ["A", "B", "C"]
+    assert some == {name: every[name] for name in ("A", "C")}
+    assert list(mixed) == ["A", "C", "I=16", "I=4"]
+    assert {name: mixed[name] for name in some} == some
+    assert len(set(mixed.values())) == 4
+
+
+def test_methods_with_the_same_settings_have_the_same_heights(tmp_path):
+    aucs = {"A": [0.5, 0.6], "B": [0.9, 0.95]}
+    curves = [
+        {"table": "t", "method": name, "dataset": "d", "setting": "I=4", "seeds": [0]}
+        | {"curves": [{"round": [10, 20], "valid_auc": values}]}
+        for name, values in aucs.items()
+    ]
+    (tmp_path / "curves.json").write_text(json.dumps(curves))
+
+    def heights(by):
+        panels = tuple(Panel(name, "t", f"{name}/*", "round", "valid_auc", by) for name in aucs)
+        (drawn,) = draw([Picture(by, panels)], tmp_path, list(aucs))
+        words = _texts(drawn)
+        middle = words.index("rounds")  # (below the first panel)
+        return [[float(word) for word in part if "0." in word] for part in (words[:middle], words[middle:])]
+
+    above, below = heights("method")
+    assert max(above) < max(below)
+    assert min(above) < min(below)
+    one, other = heights("setting")
+    assert one == other
+    assert min(one) <= 0.5
+    assert max(one) >= 0.9
 
 
 def test_settings_become_an_axis(tmp_path):

@@ -96,7 +96,9 @@ class Cell:
         """Why it cannot be run here; empty: it can."""
         for path in self._paths(root):
             if not path.exists():
-                return f"{path} does not exist. Where it is, --data-root or FEDAUC_DATA says."
+                return (
+                    f"{path} does not exist. Where it is, --data-root or FEDAUC_DATA says (docs/tables.md)."
+                )
         source = str(self.settings.get("data.source"))
         return "" if source not in SOURCES else _unreadable(source, root)
 
@@ -131,6 +133,10 @@ class Paper:
     pictures: tuple[Picture, ...] = ()
     same: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Figures that show cells of a table: which table, and cells like what."""
+
+    @property
+    def methods(self) -> list[str]:
+        return list(dict.fromkeys(cell.method for cell in self.cells))
 
     @property
     def tables(self) -> list[str]:

@@ -1,13 +1,15 @@
 """The papers' figures as pictures: curves of runs, or what came of each setting, drawn from papers/PAPER.
 
 A picture has panels, a panel has a line per method or per setting, each the mean of its seeds with their
-standard deviation around it. Whatever has not been run is left out.
+standard deviation around it. Whatever has not been run is left out. A method looks the same in all pictures
+of a paper; settings have what methods leave over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +30,8 @@ WORDS = {
     "test_worst": "test accuracy of the worst class",
     "test_mean": "average test accuracy",
 }
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5c00", "#5a6472", "#56b4e9", "#8c1f66")
-DASHES = ("", "9 4", "2 3", "12 3 2 3", "5 2", "1 5", "16 4", "4 6")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5c00", "#39424e", "#56b4e9", "#8c1f66")
+DASHES = ("", "9 4", "2 3", "12 3 2 3", "5 2", "8 3 1 3 1 3", "16 4", "4 6")
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM, KEY = 490, 330, 62, 14, 34, 52, 26
 STYLE = """
 text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,Arial,"DejaVu Sans",sans-serif;fill:#3b4350}
@@ -71,7 +73,7 @@ class Line(NamedTuple):
 Lines = Mapping[str, Line]
 
 
-def draw(pictures: Iterable[Picture], folder: Path) -> list[Path]:
+def draw(pictures: Iterable[Picture], folder: Path, methods: Sequence[str] = ()) -> list[Path]:
     """Draw what results and curves of a paper allow; the pictures that have changed."""
     files = (folder / RESULTS, folder / CURVES)
     rows, curves = (read_json(file) if file.exists() else [] for file in files)
@@ -81,7 +83,7 @@ def draw(pictures: Iterable[Picture], folder: Path) -> list[Path]:
         panels = [(panel, lines) for panel, lines in panels if lines]
         if panels:
             target = folder / f"{picture.name}.svg"
-            image = _drawn(picture.name, panels)
+            image = _drawn(picture.name, panels, methods)
             if not target.exists() or target.read_text(encoding="utf-8") != image:
                 write_atomic(target, image.encode())
                 drawn.append(target)
@@ -118,25 +120,31 @@ def _along(panel: Panel, curves: Sequence[Any]) -> dict[str, Line]:
     return lines
 
 
-def _drawn(name: str, panels: Sequence[tuple[Panel, Lines]]) -> str:
-    names = list(dict.fromkeys(name for _, lines in panels for name in lines))
+def _drawn(name: str, panels: Sequence[tuple[Panel, Lines]], methods: Sequence[str]) -> str:
+    present = dict.fromkeys(name for _, lines in panels for name in lines)
+    known = [method for method in methods if method in present]
+    others = [name for name in present if name not in methods]
+    numbers = {method: number for number, method in enumerate(methods) if method in present}
+    numbers |= dict(zip(others, (n for n in count() if n not in set(numbers.values())), strict=False))
     columns = min(2, len(panels))
     width = columns * WIDTH
     key: list[str] = []
     across: float = LEFT
     top = KEY
-    for number, label in enumerate(names):
+    for label in (*known, *others):
         room = 50 + 9 * len(label)
-        if across + room > width:
+        if across + room > width or (known and label == next(iter(others), None)):
             across, top = LEFT, top + 20
-        key.append(_stroke([(across, top - 8), (across + 30, top - 8)], number))
+        key.append(_stroke([(across, top - 8), (across + 30, top - 8)], numbers[label]))
         key.append(text(across + 36, top - 4, label))
         across += room
     height = top + 10 + -(-len(panels) // columns) * HEIGHT
     body = []
     for place, (panel, lines) in enumerate(panels):
         row, column = divmod(place, columns)
-        body += _panel(panel, lines, names, column * WIDTH, top + 10 + row * HEIGHT)
+        heights = [mean for beside, found in panels if _alike(panel, beside) for mean in _means(found)]
+        limits = auc_limits(heights)
+        body += _panel(panel, lines, numbers, limits, column * WIDTH, top + 10 + row * HEIGHT)
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{name}" {size}>'
@@ -145,10 +153,26 @@ def _drawn(name: str, panels: Sequence[tuple[Panel, Lines]]) -> str:
     )
 
 
-def _panel(panel: Panel, lines: Lines, names: Sequence[str], left: float, top: float) -> list[str]:
+def _alike(one: Panel, other: Panel) -> bool:
+    """Whether heights are compared: those of two methods with the same settings are."""
+    return one == other or (one.by == other.by == "setting" and (one.table, one.y) == (other.table, other.y))
+
+
+def _means(lines: Lines) -> list[float]:
+    return [float(y) for line in lines.values() for y in line.mean]
+
+
+def _panel(
+    panel: Panel,
+    lines: Lines,
+    numbers: Mapping[str, int],
+    limits: tuple[float, float],
+    left: float,
+    top: float,
+) -> list[str]:
     xs = np.concatenate([line.x for line in lines.values()])
     points = panel.y == "ours"
-    low, high = auc_limits([float(y) for line in lines.values() for y in line.mean])
+    low, high = limits
     begin, end, up, down = left + LEFT, left + WIDTH - RIGHT, top + TOP, top + HEIGHT - BOTTOM
     first = float(xs.min()) if points else 0.0
     across = Scale(first, float(xs.max()), begin, end, log=points and first > 0)
@@ -158,7 +182,7 @@ def _panel(panel: Panel, lines: Lines, names: Sequence[str], left: float, top: f
     body.append(text((begin + end) / 2, down + 36, WORDS.get(panel.x, panel.x), "middle"))
     body.append(text(end, top + 20, WORDS[panel.y], "end"))
     for name, (x, mean, spread) in lines.items():
-        number = names.index(name)
+        number = numbers[name]
         upper = [(across(a), upwards(b)) for a, b in zip(x, mean + spread, strict=True)]
         lower = [(across(a), upwards(b)) for a, b in zip(x, mean - spread, strict=True)]
         area = path([*upper, *lower[::-1]], "spread", closed=True)

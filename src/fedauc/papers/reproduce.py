@@ -76,8 +76,8 @@ def reproduce(
     """Run the cells that can be run; each one's row goes into results.json when its last seed is done. What
     has `failed` does not stop the others.
 
-    A row is of all seeds that were ever measured in `out` with the same settings; with `add` also of those
-    that stand in results.json with the same settings, wherever they were measured.
+    A row is of all seeds that were ever measured in `out` with the same settings, and of the others that
+    stand in results.json with them. With `add` those that stand there are not measured again.
     """
     if ranks.here().size > 1:
         raise InputError("Cells are measured one by one, or --jobs at a time: without torchrun.")
@@ -123,14 +123,12 @@ def reproduce(
         """A cell's row, of all seeds that are there now: other processes may have added some."""
         cell = job.cell
         stood = _row_of(published / RESULTS, _named(cell))
-        if add:
-            _take(cell, published, job.folder.parent, root)
-        if not (known := _ever(job)):
+        if not (own := _ever(job)):
             return
-        row = rows[cell.key] = _written(paper, cell, known, published)
+        known = {**_standing(cell, published), **{each.seed: each for each in own}}
+        row = rows[cell.key] = _written(paper, cell, [known[seed] for seed in sorted(known)], published)
         if stood and (lost := sorted(set(stood["seeds"]) - set(row["seeds"]))):
-            kept = "; --add keeps seeds" if stood["settings"] == row["settings"] else " of other settings"
-            say(f"{cell.key}: results.json has lost seed {', '.join(map(str, lost))}{kept}.")
+            say(f"{cell.key}: results.json has lost seed {', '.join(map(str, lost))} of other settings.")
 
     def known(job: Job) -> Measured | None:
         return found.measured if (found := _known(job.config, job.folder)) else None
@@ -140,7 +138,7 @@ def reproduce(
     if rows:
         say(f"numbers: {published / RESULTS}")
     with by_one(published / RESULTS):
-        for drawn in draw(paper.pictures, published):
+        for drawn in draw(paper.pictures, published, paper.methods):
             say(f"picture: {drawn}")
     return [rows[key] for key in work if key in rows]
 
@@ -202,20 +200,28 @@ def _share(job: Job, paper: Paper, out: Path) -> None:
                 return
 
 
-def _take(cell: Cell, published: Path, home: Path, root: str | None) -> None:
-    """Lay the seeds that stand in results.json with the same settings into the folder of the runs."""
+def _standing(cell: Cell, published: Path) -> dict[int, Known]:
+    """The seeds that stand in results.json with the same settings."""
     row, along = (_row_of(published / file, _named(cell)) for file in WITH)
     if row is None or row["settings"] != json.loads(json.dumps(_settings(cell))):
-        return
+        return {}
     curves = dict(zip(along["seeds"], along["curves"], strict=True)) if along else {}
+    numbers = {name: row[name] for name in COUNTED}
+    found = {}
     for i, seed in enumerate(row["seeds"]):
-        config, folder = cell.config(seed, row["devices"][i], root), home / f"seed-{seed}"
+        more = {name: values[i] for name, values in row["more"].items()}
+        measured = Measured(row["ours_by_seed"][i], **numbers, more=more, curve=curves.get(seed, {}))
+        found[seed] = Known(seed, row["devices"][i], measured)
+    return found
+
+
+def _take(cell: Cell, published: Path, home: Path, root: str | None) -> None:
+    """Lay these seeds into the folder of the runs, where they count as measured."""
+    for seed, known in _standing(cell, published).items():
+        config, folder = cell.config(seed, known.device, root), home / f"seed-{seed}"
         if _known(config, folder) is None:
-            numbers = {name: row[name] for name in COUNTED}
-            more = {name: values[i] for name, values in row["more"].items()}
-            measured = Measured(row["ours_by_seed"][i], **numbers, more=more, curve=curves.get(seed, {}))
             folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / DONE, {"config": config.as_dict(), "measured": measured._asdict()})
+            write_json(folder / DONE, {"config": config.as_dict(), "measured": known.measured._asdict()})
 
 
 def _row_of(path: Path, named: Mapping[str, str]) -> dict[str, Any] | None:
