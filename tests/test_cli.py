@@ -226,6 +226,58 @@ def test_scores_never_overwrite_the_rows_they_are_of(fedauc, tmp_path):
     assert code == 2
     assert "another name" in err
     assert path.read_bytes() == before
+    for name in ("other.csv", "other.parquet"):
+        (other := tmp_path / name).write_bytes(before)
+        code, _, err = fedauc("predict", run, "--data", path, "--out", other)
+        assert code == 2
+        assert "holds something else than scores" in err
+        assert other.read_bytes() == before
+    for _ in range(2):  # (scores may be made again)
+        for name in ("scores.csv", "scores.parquet"):
+            assert fedauc("predict", run, "--data", path, "--out", tmp_path / name)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("nowhere", r"nowhere does not exist."),
+        ("run/model.safetensors", r"model.safetensors is a file; the folder of a run is needed"),
+        ("", r"holds no trained model"),
+    ],
+)
+def test_what_is_no_run_is_said_at_prediction(fedauc, tmp_path, name, sentence):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/model.safetensors").touch()
+    code, _, err = fedauc("predict", tmp_path / name, "--data", claims_csv(tmp_path))
+    assert code == 2
+    assert sentence in " ".join(err.split())
+
+
+def test_text_among_numbers_at_prediction_has_advice_that_can_be_followed(fedauc, tmp_path):
+    args = ("--data", claims_csv(tmp_path), "--label", "fraud", "--client", "state")
+    fedauc("train", *args, "--out", tmp_path / "run", *QUICK)
+    claims(rows=20).assign(amount=["many"] + ["1"] * 19).to_csv(tmp_path / "new.csv", index=False)
+    code, _, err = fedauc("predict", tmp_path / "run", "--data", tmp_path / "new.csv")
+    assert code == 2
+    assert "'many'" in err
+    assert "--drop" not in err
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "report.html"])
+def test_somebody_elses_files_are_not_replaced(fedauc, tmp_path, name):
+    args = ("--data", claims_csv(tmp_path), "--label", "fraud", "--client", "state", *QUICK)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / name).write_text("mine")
+    code, _, err = fedauc("train", *args, "--out", tmp_path / "mine")
+    assert code == 2
+    assert f"{name} of something else than a run; choose another --out" in err
+    assert (tmp_path / "mine" / name).read_text() == "mine"
+
+
+def test_a_comparison_of_nothing_is_refused(fedauc, tmp_path):
+    args = ("--data", claims_csv(tmp_path), "--label", "fraud", "--client", "state")
+    code, _, err = fedauc("compare", *args, "--methods", " ,", "--out", tmp_path / "c")
+    assert (code, err) == (2, "fedauc: --methods names none.\n")
 
 
 def test_a_refused_setting_leaves_nothing_that_blocks_the_next_try(fedauc, tmp_path):

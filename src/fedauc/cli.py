@@ -4,6 +4,7 @@ federations are in `cli_federation`."""
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable
@@ -140,6 +141,8 @@ def compare(
             raise InputError(f"--{name} must be at least 1.")
     overrides = overrides_of(locals())
     names = [name.strip() for name in methods.split(",") if name.strip()]
+    if not names:
+        raise InputError("--methods names none.")
     folder = out or Path("runs") / "compare"
     content = comparison.compare(
         names,
@@ -225,7 +228,7 @@ def tune(
     say(f"validation AUC {best['valid_auc']:.4f}, test AUC {best['test_auc']:.4f}{spread}")
     say(f"report: {folder / best['runs'][0] / 'report.html'}")
     say(f"the command that trains it, with seed {seed}:")
-    say(best["command"])
+    say(f"{best['command']} --out {shlex.quote(str(folder / 'best'))}")
 
 
 @app.command()
@@ -248,7 +251,7 @@ def reproduce(
         Path, typer.Option(help="Folder of PAPER/results.json, which gets the numbers.")
     ] = Path("papers"),
     add: Annotated[
-        bool, typer.Option("--add", help="Add to the seeds that results.json has of the same settings.")
+        bool, typer.Option("--add", help="Do not run again what results.json has with the same settings.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -302,12 +305,16 @@ def predict(
     out: Annotated[Path, typer.Option(help="CSV or Parquet file to write.")] = Path("scores.csv"),
 ) -> None:
     """Score new rows with a trained model: row, raw score, calibrated probability."""
-    from fedauc.experiments.predict import Predictor
+    from fedauc.experiments.predict import Predictor, are_scores
 
     if out.suffix not in (".csv", ".parquet"):
         raise InputError(f"--out {out} must end in .csv or .parquet.")
     if out.resolve() == data.resolve():
         raise InputError(f"--out {out} is the file to score; the scores need another name.")
+    if out.exists() and not are_scores(out):
+        raise InputError(
+            f"--out {out} holds something else than scores, which would be lost; choose another."
+        )
     scores = Predictor.load(run).predict_file(data)
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix == ".csv":

@@ -463,10 +463,11 @@ def test_the_command_that_is_printed_trains_the_best(tmp_path):
     assert said.endswith("with seed 3:")
     words = shlex.split(command)
     assert words[0] == "fedauc"
-    done = CliRunner().invoke(app, [*words[1:], "--out", str(tmp_path / "run")])
+    assert words[-2:] == ["--out", str(tmp_path / "out/best")]
+    done = CliRunner().invoke(app, words[1:])
     assert done.exit_code == 0, done.output
     best = json.loads((tmp_path / "out/tune.json").read_text())["best"]
-    assert best["command"] == command
-    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert shlex.split(best["command"]) == words[:-2]
+    result = json.loads((tmp_path / "out/best/result.json").read_text())
     assert result["config"]["seed"] == 3
     assert result["test_auc"] == best["test_auc_by_seed"][0]

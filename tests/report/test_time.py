@@ -89,7 +89,7 @@ def test_one_run_with_times(tmp_path: Path) -> None:
     source, words = read(write_report([run], tmp_path / "report.html"))
     assert "Uplink time 1 min 20 s" in words
     assert "communication time in seconds" in words
-    assert source.count("best: ") == 6  # by round, bytes and time, wide and narrow
+    assert source.count("kept: ") == 6  # by round, bytes and time, wide and narrow
 
 
 def test_times_are_means_over_the_seeds(tmp_path: Path) -> None:

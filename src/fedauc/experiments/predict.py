@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedauc import models
 from fedauc.core import checkpoint
 from fedauc.core.tree import Tree
+from fedauc.data.files import open_columns
 from fedauc.data.preprocess import Preprocessor
 from fedauc.data.table import read_features
 from fedauc.errors import InputError
@@ -21,6 +22,9 @@ from fedauc.experiments.config import Config
 from fedauc.experiments.records import read_json
 from fedauc.experiments.tune import RESULT as TUNED
 from fedauc.models import Model
+
+SCORES = ("row", "score", "probability")
+"""Columns of what is predicted."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,10 @@ class Predictor:
     @classmethod
     def load(cls, run: Path) -> Predictor:
         """The model in a run's folder."""
+        if run.is_file():
+            raise InputError(f"{run} is a file; the folder of a run is needed, {run.parent} for example.")
+        if not run.is_dir():
+            raise InputError(f"The folder {run} does not exist.")
         if not (run / "model.safetensors").exists():
             raise InputError(f"{run} holds no trained model (model.safetensors is missing).{_best_of(run)}")
         params, about = checkpoint.read_tensors(run / "model.safetensors")
@@ -59,13 +67,8 @@ class Predictor:
         """A frame with the row's number, raw score and calibrated probability."""
         x = self._images(path) if self.preprocessor is None else self._table(path, self.preprocessor)
         scores = self.scores(x)
-        return pd.DataFrame(
-            {
-                "row": np.arange(1, len(scores) + 1),
-                "score": scores,
-                "probability": self.calibration.probability(scores),
-            }
-        )
+        columns = (np.arange(1, len(scores) + 1), scores, self.calibration.probability(scores))
+        return pd.DataFrame(dict(zip(SCORES, columns, strict=True)))
 
     def _table(self, path: Path, preprocessor: Preprocessor) -> NDArray[np.float32]:
         frame = read_features(path, preprocessor.columns, categorical=preprocessor.categorical)
@@ -87,6 +90,16 @@ class Predictor:
                 f"The images in {path} have shape {scaled.shape[1:]}, the model takes {self.shape}."
             )
         return np.ascontiguousarray(scaled)
+
+
+def are_scores(path: Path) -> bool:
+    """Whether a file holds what was predicted before."""
+    if not path.is_file():
+        return False
+    try:
+        return tuple(open_columns(path).columns) == SCORES
+    except InputError:
+        return False
 
 
 def _best_of(folder: Path) -> str:

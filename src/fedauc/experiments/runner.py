@@ -45,6 +45,10 @@ from fedauc.transports.memory import sufficing
 SMALL = 20_000  # parameters up to which a second thread costs more than it brings
 
 
+WRITTEN = ("metrics.jsonl", "model.safetensors", "preprocess.json", "report.html")
+"""Files of a run that come after its config.json."""
+
+
 class Watch(Protocol):
     """Whoever shows how a run goes on; `round` may be called from another thread, in order."""
 
@@ -132,6 +136,8 @@ def _done(config: Config, out: Path, resume: bool, rows: Prepared | None) -> dic
             _same_rows(out, result.get("rows"), rows, "ended")
         return result
     started = (out / "config.json").exists()
+    if not started and (foreign := [name for name in WRITTEN if (out / name).exists()]):
+        raise InputError(f"{out} holds {foreign[0]} of something else than a run; choose another --out.")
     if started and not resume:
         raise InputError(
             f"{out} holds an unfinished run; choose another --out, or --resume to go on with it."

@@ -38,7 +38,9 @@ def find(source: str, root: Path, folders: Sequence[str], names: Sequence[str]) 
 
 def missing(source: str, root: Path, places: Sequence[str], name: str) -> MissingFile:
     """What to say where a file is in none of the `places`, of which the last is `root` itself."""
-    ask = "download it (--set download=true) or get it" if source in PUBLISHED else "get it"
+    ask = (
+        "download it (`fedauc train` with --set download=true) or get it" if source in PUBLISHED else "get it"
+    )
     return MissingFile(
         f"{name} of {source!r} is missing: "
         f"it is neither in {root} nor in its folders {', '.join(places[:-1])}; "

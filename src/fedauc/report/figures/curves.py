@@ -109,7 +109,7 @@ def learning(study: Study, bright: Bright, by: By, what: What, width: int) -> st
                 for x, y in _marked(points, bright.index(e), len(bright))
             ]
     if not study.compared and what == "valid_auc":
-        body += _best_mark(study.best, curves[0][1], xs, ys)
+        body += _kept_mark(study.best, curves[0][1], xs, ys)
     where = {
         "round": "round",
         "bytes": "bytes travelled, up and down",
@@ -152,7 +152,7 @@ def _stage_lines(run: Run, xs: Scale, top: float, bottom: float) -> list[str]:
     return [line(xs(x), top, xs(x), bottom, "stage") for x in starts] if len(starts) <= 40 else []
 
 
-def _best_mark(entry: Entry, curve: Curve, xs: Scale, ys: Scale) -> list[str]:
+def _kept_mark(entry: Entry, curve: Curve, xs: Scale, ys: Scale) -> list[str]:
     """A ring at the round whose model was kept."""
     number = entry.runs[0].number("best_round")
     rounds = [p[0] for p in curve_of(entry, "round")]
@@ -160,7 +160,7 @@ def _best_mark(entry: Entry, curve: Curve, xs: Scale, ys: Scale) -> list[str]:
         return []
     x, y = curve[rounds.index(number)][:2]
     place = "end" if xs(x) > (xs.start + xs.end) / 2 else "start"
-    words = f"best: {auc(y)} in round {count(number)}"
+    words = f"kept: {auc(y)} in round {count(number)}"
     above = ys(y) - 14 if ys(y) - 14 > ys.end else ys(y) + 24
     return [dot(xs(x), ys(y), 6, f"{entry.colour} open"), text(xs(x), above, words, place, "note")]
 
