@@ -76,6 +76,13 @@ class TestExamined:
             "The column 'ward' holds numbers, and the federation wants texts.",
         ]
 
+    def test_numbers_that_are_not_read_are_noted(self, tmp_path):
+        table = frame().assign(cost=lambda t: t["cost"].astype(str) + ",5")
+        found = examine(plan(), saved(table, tmp_path))
+        assert found.problems == ["The column 'cost' holds texts, and the federation wants numbers."]
+        (note,) = found.notes
+        assert note.endswith("looks like a number: write it as 1234.5 if it is one.")
+
     def test_identifiers_and_few_texts_are_texts(self, tmp_path):
         table = frame().assign(ward=[f"patient {i}" for i in range(60)])
         assert examine(plan(), saved(table, tmp_path)).problems == []

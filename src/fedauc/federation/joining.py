@@ -60,7 +60,7 @@ def examine(plan: Plan, data: Path) -> Examined:
     positives = int(table.y.sum())
     values = column_of(open_columns(data), experiment.label).astype("string").value_counts()
     labels = {str(name): int(count) for name, count in values.items()}
-    notes, problems = [], _compared(kinds, plan.columns)
+    notes, problems = [*table.notes], _compared(kinds, plan.columns)
     if positives in (0, len(table.y)):
         notes.append(
             f"All rows are {'positive' if positives else 'negative'}: is {experiment.positive!r} really how a"
