@@ -1,177 +1,32 @@
-"""Cells of the papers: they can be configured, run once, go on, and stand beside the paper's numbers."""
+"""Cells are run once, go on, and stand beside the paper's numbers."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from itertools import pairwise
 from multiprocessing import get_context
-from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import torch
 from tests.experiments.tables import claims_csv
+from tests.papers.rows import ROW, TINY
 from typer.testing import CliRunner
 
 from fedauc.cli import app
 from fedauc.errors import InputError, OutOfMemory
 from fedauc.experiments.runner import Silent
 from fedauc.papers import PAPERS, Cell, Paper
-from fedauc.papers.cells import Measured, printed
-from fedauc.papers.names import DONE, KEY, name_of
-from fedauc.papers.pictures import Panel, Picture, draw
+from fedauc.papers.cells import Measured
+from fedauc.papers.names import DONE, KEY
 from fedauc.papers.reproduce import Job, _measured, merge, reproduce
 from fedauc.transports import ranks
 from fedauc.transports.memory import sufficing
 from fedauc.transports.ranks import Ranks
-
-
-@pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
-def test_every_cell_can_be_configured(paper):
-    for cell in paper.cells:
-        config = cell.config(1, "cpu", "somewhere")
-        assert (config.seed, config.data.root) == (1, "somewhere")
-        assert config.rounds(100) > 0
-
-
-STATED = {
-    "000": {
-        "table-1": (
-            35,
-            "*/CIFAR-10/*",
-            {"data.clients": 100, "data.alpha": 0.5, "data.remove_positives": 0.95},
-        ),
-        "table-2": (35, "*/ChestMNIST/*", {"data.flip_positives": 0.2, "data.remove_positives": 0.5}),
-        "table-3": (28, "*/dir=0.1flip=0.2", {"data.alpha": 0.1, "data.flip_positives": 0.2}),
-        "table-4": (28, "*", {"data.source": "cifar100", "data.remove_positives": 0.5}),
-        "table-5": (28, "*", {"model": "densenet121"}),
-        "table-8": (42, "*/200clientsdir=0.1", {"data.alpha": 0.1, "participation.per_round": 20}),
-        "table-9": (14, "*/CIFAR-10/*", {"model": "resnet18"}),
-    },
-    "001": {
-        "figure-1": (48, "*/K=16*", {"data.clients": 16, "schedule.decay": 1 / 3}),
-        "table-3": (25, "*", {}),
-    },
-    "002": {
-        "figure-2": (10, "CE-*/Fashion*/*", {"participation.kappa": 100.0, "participation.per_round": 5}),
-        "figure-3": (10, "CE-*/EMNIST/*", {"participation.kappa": 1000.0, "model.hidden": [300, 100]}),
-    },
-    "004": {
-        "table-1": (90, "CoDA/STL10/*", {"model": "resnet20", "train.batch": 8, "data.clients": 4}),
-        "figure-1": (30, "LocalSCGDAM/STL10/*", {"schedule.steps": 4, "train.batch": 8 + 8}),  # ξ and ζ
-        "figure-2": (30, "LocalSGDM*/CIFAR10/*", {"schedule.steps": 8, "train.batch": 32}),
-        "figure-3": (30, "*/CIFAR10/*", {"schedule.steps": 16, "model": "resnet20", "data.clients": 4}),
-        "no-decay": (15, "LocalSGDM*", {"schedule.eta": 0.1, "data.source": "cifar10"}),
-    },
-}
-
-
-@pytest.mark.parametrize("paper", STATED)
-def test_settings_are_those_of_the_papers(paper):
-    for table, (count, like, settings) in STATED[paper].items():
-        assert len(PAPERS[paper].chosen(table, [])) == count
-        for cell in PAPERS[paper].chosen(table, [like]):
-            assert {**cell.settings, **settings} == cell.settings
-
-
-def test_insurance_is_trained_as_the_generated_data_are():
-    """The published files that few have, and what stands for them."""
-    for table in ("table-1", "table-2"):
-        published, generated = (PAPERS["000"].chosen(table, [f"*/{name}/*"]) for name in ("Ins*", "Medi*"))
-        assert len(published) == len(generated) == 7
-        for one, other in zip(published, generated, strict=True):
-            assert (one.method, one.theirs, one.theirs_std) == (other.method, other.theirs, other.theirs_std)
-            like = {"data.source": "medicare-like", "data.rows": 6_000_000}
-            assert {**one.settings, **like} == other.settings
-
-
-def test_weight_decay_is_what_no_decay_leaves_out():
-    paper = PAPERS["004"]
-    for with_it, without in zip(
-        paper.chosen("table-1", ["*/CIFAR10/*"]), paper.chosen("no-decay", []), strict=True
-    ):
-        assert (with_it.key, with_it.preset) == (without.key, without.preset)
-        differs = dict(with_it.settings.items() - without.settings.items())
-        assert differs.pop("rule.weight_decay") == 5e-4
-        assert set(differs) <= {"schedule.eta"}
-        assert without.config(0, "cpu", None).sections["rule"]["weight_decay"] == 0.0
-
-
-def test_uplinks_of_paper_002():
-    config = PAPERS["002"].chosen("figure-2", ["ce-minimax/fashion-mnist/*"])[0].config(0, "cpu", None)
-    assert config.component("uplink").seconds == (0.01, 0.001)
-    assert config.sections["server"]["chi2"] == 1e-5
-
-
-def test_what_was_run_is_what_would_be_run():
-    """Results in the repository are of cells and settings as they are now."""
-    home = Path(__file__).parents[2] / "papers"
-    files = sorted(home.glob("*/results.json"))
-    assert files
-    for file in files:
-        cells = {(cell.table, cell.key): cell for cell in PAPERS[file.parent.name].cells}
-        for row in json.loads(file.read_text()):
-            cell = cells[row["table"], name_of(row)]
-            assert row["settings"] == json.loads(json.dumps({"preset": cell.preset, **cell.settings}))
-            assert (row["theirs"], row["theirs_std"]) == (cell.theirs, cell.theirs_std)
-            if row["ours_mean"] is not None:
-                assert row["ours_mean"] == pytest.approx(np.mean(row["ours_by_seed"]))
-
-
-def test_cells_have_names_of_their_own():
-    for paper in PAPERS.values():
-        names = [(cell.table, cell.key) for cell in paper.cells]
-        assert len(set(names)) == len(names)
-
-
-def test_greek_letters_can_be_spelt_out():
-    found = PAPERS["002"].chosen("grid", ["ce-*/lr eta=0.1 eta_lambda=0.01"])
-    assert [cell.key for cell in found] == ["CE-Minimax/Fashion-MNIST/LRη=0.1η_λ=0.01"]
-
-
-def test_numbers_are_those_of_the_papers():
-    """A few that are quoted elsewhere, and that every row is whole."""
-    found = {(p.name, c.table, c.key): c.theirs for p in PAPERS.values() for c in p.cells}
-    assert found["000", "table-1", "CyCp-Pairwise/CIFAR-10/dir=0.5flip=0"] == 0.8480
-    assert found["000", "table-1", "CyCp-FedAvg/Medicare-like/flip=0"] == 0.7339
-    assert found["000", "table-2", "RS-Pairwise/Insurance/flip=0.2"] == 0.7173
-    assert found["000", "table-3", "CyCp-Minimax/CIFAR-10/dir=10flip=0"] == 0.8702
-    assert found["001", "table-3", "CODASCA/ChestXray-IH/EdemaI=1024"] == 0.8444
-    assert found["002", "figure-2", "CE-Minimax/Fashion-MNIST/LR55%"] == 443.102
-    assert found["004", "table-1", "LocalSCGDAM/FashionMNIST/p=8"] == 0.980
-    assert found["004", "table-1", "CoDA/CIFAR10/p=16"] == 0.883
-    assert dict(printed("a 0.5±0.1 2\nb 1 3")) == {
-        "a": [(0.5, 0.1), (2.0, None)],
-        "b": [(1.0, None), (3.0, None)],
-    }
-
-
-def test_files_are_looked_for_in_the_folder_of_published_ones(tmp_path):
-    cell = PAPERS["000"].chosen("motor", ["CyCp-Pairwise/*"])[0]
-    assert "freMTPL2freq.parquet does not exist" in cell.absent(str(tmp_path))
-    assert cell.config(0, "cpu", str(tmp_path)).data.path == (
-        str(tmp_path / "freMTPL2/freMTPL2freq.parquet"),
-    )
-
-
-TINY = {"data.source": "digits", "data.partition": "iid", "data.clients": 4, "model": "linear", "cycles": 2}
-
-
-@pytest.fixture
-def paper():
-    cells = [
-        Cell("table-1", name, "digits", "p=1", preset, TINY, 0.9, 0.01)
-        for name, preset in (("FedAvg", "cycp-fedavg"), ("Pairwise", "cycp-pairwise"))
-    ]
-    gone = Cell("table-1", "FedAvg", "CIFAR-10", "", "fedavg", {"data.source": "cifar10"}, 0.8)
-    return Paper("099", "A paper", (*cells, gone))
 
 
 def test_ours_stand_beside_theirs_and_nothing_is_run_twice(paper, tmp_path):
@@ -429,11 +284,6 @@ def test_other_settings_of_a_finished_cell_are_named(paper, tmp_path):
         reproduce(replace(paper, cells=cells), "table-1", [], [0], tmp_path / "runs", tmp_path)
 
 
-ROW = {"table": "t", "method": "a", "dataset": "d", "setting": "s", "ours_mean": 1.0, "settings": {}}
-ROW |= {"seeds": [0], "ours_by_seed": [1.0], "ours_std": None, "devices": ["cpu"], "more": {}}
-ROW |= {"rounds": 1, "bytes_up": 1, "bytes_down": 1, "seconds": 1.0}
-
-
 def test_results_of_other_cells_stay(tmp_path):
     row = ROW
     for each in (row, row | {"method": "b"}, row | {"ours_mean": 2.0}):
@@ -517,145 +367,3 @@ def test_results_of_another_shape_are_refused(paper, row, tmp_path):
     for add in (True, False):
         with pytest.raises(InputError, match=r"results.json is not a list of cells"):
             reproduce(paper, "table-1", [], [0], tmp_path / "runs", tmp_path, add=add)
-
-
-# ----------------------------------------------------------------------------- pictures
-
-
-def _texts(svg):
-    return [each.text for each in ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")]
-
-
-def test_curves_of_runs_become_a_picture(paper, tmp_path):
-    panels = (
-        Panel("Digits", "table-1", "*/digits/*", "round", "valid_auc"),
-        Panel("Nothing was run of it", "table-1", "*/CIFAR-10", "round", "valid_auc"),
-    )
-    pictures = (Picture("curves", panels), Picture("none", panels[1:]))
-    shown = replace(paper, pictures=pictures)
-    reproduce(shown, "table-1", ["*/digits/*"], [0, 1], tmp_path / "runs", tmp_path, root=str(tmp_path))
-    folder = tmp_path / "099"
-    curves = json.loads((folder / "curves.json").read_text())
-    assert [(each["method"], each["seeds"]) for each in curves] == [("FedAvg", [0, 1]), ("Pairwise", [0, 1])]
-    assert [curve["round"] for curve in curves[0]["curves"]] == [[2, 4], [2, 4]]
-    assert curves[0]["curves"][0]["step"] == [20, 40]
-    assert sorted(path.name for path in folder.glob("*.svg")) == ["curves.svg"]
-    words = _texts(folder / "curves.svg")
-    assert {"Digits", "FedAvg", "Pairwise", "rounds", "validation AUC"} <= set(words)
-    assert "Nothing was run of it" not in words
-    (folder / "curves.json").unlink()  # seeds that come from results.json alone have numbers and no curves
-    reproduce(shown, "table-1", ["*/digits/*"], [2], tmp_path / "other", tmp_path, add=True)
-    curves = json.loads((folder / "curves.json").read_text())
-    assert [[bool(curve) for curve in each["curves"]] for each in curves] == [[False, False, True]] * 2
-    assert {"FedAvg", "Pairwise"} <= set(_texts(folder / "curves.svg"))
-
-
-def _colours(svg):
-    """Of the key's names."""
-    parts = list(ElementTree.parse(svg).getroot())
-    return {
-        label.text: stroke.get("stroke")
-        for stroke, label in pairwise(parts)
-        if stroke.get("stroke") and label.tag.endswith("text")
-    }
-
-
-def test_a_method_looks_the_same_in_all_pictures(tmp_path):
-    along = {"round": [1, 2], "valid_auc": [0.6, 0.7]}
-    names, numbers = ("B", "C", "A"), (16, 4)
-    curves = [
-        {
-            "table": table,
-            "method": name,
-            "dataset": "d",
-            "setting": f"I={number}",
-            "seeds": [0],
-            "curves": [along],
-        }
-        for table, methods in (("t", names), ("u", names[1:]))
-        for name in methods
-        for number in numbers
-    ]
-    (tmp_path / "curves.json").write_text(json.dumps(curves))
-    panels = [Panel(table, table, "*", "round", "valid_auc") for table in ("t", "u")]
-    settings = Panel("I", "u", "*", "round", "valid_auc", "setting")
-    pictures = [Picture("t", (panels[0],)), Picture("u", (panels[1],)), Picture("i", (panels[1], settings))]
-    draw(pictures, tmp_path, ["A", "B", "C"])
-    every, some, mixed = (_colours(tmp_path / f"{name}.svg") for name in "tui")
-    assert list(every) == ["A", "B", "C"]
-    assert some == {name: every[name] for name in ("A", "C")}
-    assert list(mixed) == ["A", "C", "I=16", "I=4"]
-    assert {name: mixed[name] for name in some} == some
-    assert len(set(mixed.values())) == 4
-
-
-def test_methods_with_the_same_settings_have_the_same_heights(tmp_path):
-    aucs = {"A": [0.5, 0.6], "B": [0.9, 0.95]}
-    curves = [
-        {"table": "t", "method": name, "dataset": "d", "setting": "I=4", "seeds": [0]}
-        | {"curves": [{"round": [10, 20], "valid_auc": values}]}
-        for name, values in aucs.items()
-    ]
-    (tmp_path / "curves.json").write_text(json.dumps(curves))
-
-    def heights(by):
-        panels = tuple(Panel(name, "t", f"{name}/*", "round", "valid_auc", by) for name in aucs)
-        (drawn,) = draw([Picture(by, panels)], tmp_path, list(aucs))
-        words = _texts(drawn)
-        middle = words.index("rounds")  # (below the first panel)
-        return [[float(word) for word in part if "0." in word] for part in (words[:middle], words[middle:])]
-
-    above, below = heights("method")
-    assert max(above) < max(below)
-    assert min(above) < min(below)
-    one, other = heights("setting")
-    assert one == other
-    assert min(one) <= 0.5
-    assert max(one) >= 0.9
-
-
-def test_settings_become_an_axis(tmp_path):
-    rows = [
-        ROW | {"table": "figure-1", "setting": f"I={steps}", "ours_mean": mean, "ours_std": 0.01}
-        for steps, mean in ((16, 0.85), (4, 0.8), (64, None))
-    ]
-    for row in rows:
-        merge(tmp_path / "results.json", row)
-    (drawn,) = draw((Picture("steps", (Panel("d", "figure-1", "*", "I", "ours"),)),), tmp_path)
-    root = ElementTree.parse(drawn).getroot()
-    dots = [float(each.get("cx")) for each in root.iter("{http://www.w3.org/2000/svg}circle")]
-    assert dots == sorted(dots)
-    assert len(dots) == 2  # what was not reached has no point
-    assert {"I", "test AUC"} <= set(_texts(drawn))
-
-
-def test_the_command_lists_what_there_is(tmp_path):
-    def said(*given):
-        done = CliRunner().invoke(app, ["reproduce", *map(str, given)])
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        return done.output
-
-    assert "table-8" in said()
-    cells = said("000", "--data-root", tmp_path)
-    assert re.search(r"table-1 +CyCp-Pairwise/CIFAR-10/dir=0.5flip=0 +0.8480 ± 0.0008 +\[1\]", cells)
-    assert re.search(r"table-1 +CyCp-Pairwise/Medicare-like/flip=0 +0.7778 ± 0.0002 *\n", cells)
-    assert "[1] cannot be run here: data_batch_1.bin of 'cifar10' is missing" in cells
-    assert "figure-3 shows the cells p=16 of table-1." in said("004", "--data-root", tmp_path)
-    with pytest.raises(InputError, match="--seed must be at least 0"):
-        said("000", "table-1", "--seed", -1)
-    with pytest.raises(InputError, match="--cells are those of a table: table-1, "):
-        said("000", "--cells", "A-FedAvg/*")
-    with pytest.raises(InputError, match="--cells names none"):
-        said("000", "table-1", "--cells", "")
-    with pytest.raises(
-        InputError, match=r"is like A-FedAvg/CIFAR10\. Did you mean 'A-FedAvg/CIFAR-10/\S+'\? `fedauc rep"
-    ):
-        said("000", "table-1", "--cells", "A-FedAvg/CIFAR10")
-    with pytest.raises(InputError, match="There is no paper '005'"):
-        said("005")
-    with pytest.raises(InputError, match="has no 'table-7'"):
-        said("000", "table-7")
-    for unlike in (["--cells", "A/*,B/*"], ["--cells", "B/*", "--cells", "A-FedAvg/*"]):  # every one counts
-        with pytest.raises(InputError, match=r"No cell of table-1 is like [AB]/"):
-            said("000", "table-1", *unlike)

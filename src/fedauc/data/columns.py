@@ -90,6 +90,20 @@ def clean_column(
     return pd.Categorical.from_codes(lookup[codes], categories=pd.Index(levels, dtype=object))
 
 
+def unread(name: str, values: np.ndarray | pd.Categorical) -> str:
+    """What to say where a column's text looks like measurements, written in a way that is not read."""
+    if not isinstance(values, pd.Categorical):
+        return ""
+    for kind, (pattern, instead) in UNREAD.items():
+        alike = [text for text in values.categories if pattern.fullmatch(text)]
+        if len(alike) >= NUMBER_SHARE * len(values.categories):
+            return (
+                f"The column {name!r} is taken for text, but {alike[0]!r} looks like a {kind}: write it as"
+                f" {instead} if it is one."
+            )
+    return ""
+
+
 def _plain(column: pd.Series) -> np.ndarray:
     """A numeric or boolean column with a NumPy dtype: integers stay integers where nothing is missing."""
     dtype = column.dtype

@@ -17,12 +17,11 @@ import pandas as pd
 
 from fedauc.data.columns import (
     MISSING_MARKERS,
-    NUMBER_SHARE,
-    UNREAD,
     Columns,
     Where,
     as_text,
     clean_column,
+    unread,
 )
 from fedauc.data.files import (
     ARRAY_SUFFIX,
@@ -304,7 +303,7 @@ def _build(
     if by_column:
         return Table(features, y, codes, names, order, positive_text, source, tuple(notes))
     cleaned = {name: features.values(name) for name in left}
-    notes += [note for name, values in cleaned.items() if (note := _unread(name, values))]
+    notes += [note for name, values in cleaned.items() if (note := unread(name, values))]
     table = pd.DataFrame(cleaned, index=pd.RangeIndex(len(frame)), copy=False)
     return Table(table, y, codes, names, order, positive_text, source, tuple(notes))
 
@@ -408,20 +407,6 @@ def _odd_clients(codes: np.ndarray, names: tuple[str, ...], column: str | None) 
     if pairs := [f"{one!r} and {other!r}" for one, other in first if one != other]:
         notes.append(f"Clients whose names differ in case or spaces only are two: {some(pairs, 3)}.")
     return notes
-
-
-def _unread(name: str, values: np.ndarray | pd.Categorical) -> str:
-    """Whether text looks like measurements that are written in a way that is not read."""
-    if not isinstance(values, pd.Categorical):
-        return ""
-    for kind, (pattern, instead) in UNREAD.items():
-        alike = [text for text in values.categories if pattern.fullmatch(text)]
-        if len(alike) >= NUMBER_SHARE * len(values.categories):
-            return (
-                f"The column {name!r} is taken for text, but {alike[0]!r} looks like a {kind}: write it as"
-                f" {instead} if it is one."
-            )
-    return ""
 
 
 def _small_clients(
