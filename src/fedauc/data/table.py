@@ -127,11 +127,10 @@ def read_table(
         frames = [open_columns(file) if by_column else read_frame(file) for file in files]
     for file, frame in zip(files[1:], frames[1:], strict=True):
         _same_columns(files[0], frames[0], file, frame, drop)
-    for position, file in enumerate(files):
-        if file.resolve() in [earlier.resolve() for earlier in files[:position]]:
-            raise InputError(
-                f"The file {file} is given twice: its rows would be in training and in the test."
-            )
+    places = [file.resolve() for file in files]
+    if len(set(places)) < len(places):
+        twice = next(file for i, file in enumerate(files) if places.index(places[i]) < i)
+        raise InputError(f"The file {twice} is given twice: its rows would be in training and in the test.")
     names = _client_names(files) if len(files) > 1 and client is None else None
     starts = np.cumsum([0] + [len(frame) for frame in frames])
     members = None if names is None else pd.Series(np.repeat(np.array(names, dtype=object), np.diff(starts)))
