@@ -38,6 +38,7 @@ STATED = {
         "table-5": (28, "*", {"model": "densenet121"}),
         "table-8": (42, "*/200clientsdir=0.1", {"data.alpha": 0.1, "participation.per_round": 20}),
         "table-9": (14, "*/CIFAR-10/*", {"model": "resnet18"}),
+        "participation": (24, "*asprinted", {"train.client_weight": "uniform", "train.output": "last"}),
     },
     "001": {
         "figure-1": (48, "*/K=16*", {"data.clients": 16, "schedule.decay": 1 / 3}),
