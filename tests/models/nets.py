@@ -12,6 +12,8 @@ from torch import nn
 from fedauc import models
 from fedauc.core.tree import Tree
 from fedauc.models import BatchNorm2d, DenseNet121, Model
+from fedauc.models.convolution import Conv2d
+from fedauc.models.group_norm import GroupNorm
 
 SHAPE = (3, 8, 8)
 
@@ -56,15 +58,28 @@ def rows(count: int, seed: int = 0, shape: tuple[int, ...] = SHAPE) -> torch.Ten
 
 
 def in_torch(model: Model, z: Tree) -> nn.Module:
-    """The same network with `nn.BatchNorm2d`, at z."""
+    """The same network of torch's own layers, at z."""
     module = copy.deepcopy(model.module).double()
     for name, layer in list(module.named_modules()):
-        if isinstance(layer, BatchNorm2d):
-            theirs = nn.BatchNorm2d(len(layer.weight), layer.eps, layer.momentum, dtype=torch.float64)
+        if (theirs := torchs(layer)) is not None:
             parent, _, attribute = name.rpartition(".")
-            setattr(module.get_submodule(parent), attribute, theirs)
+            setattr(module.get_submodule(parent), attribute, theirs.double())
     module.load_state_dict({name.removeprefix("stats."): value for name, value in z.items()}, strict=False)
     return module.requires_grad_(True).train()
+
+
+def torchs(layer: nn.Module) -> nn.Module | None:
+    """torch's own layer in the place of one of ours."""
+    match layer:
+        case BatchNorm2d():
+            return nn.BatchNorm2d(len(layer.weight), layer.eps, layer.momentum)
+        case Conv2d():
+            (size, _), (outputs, inputs, *_) = layer.kernel_size, layer.weight.shape
+            bias = layer.bias is not None
+            return nn.Conv2d(inputs, outputs, size, layer.how.stride, layer.how.padding, bias=bias)
+        case GroupNorm():
+            return nn.GroupNorm(layer.num_groups, layer.num_channels, layer.eps)
+    return None
 
 
 def same(a: Tree, b: Tree) -> bool:

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from fedauc.errors import InputError
+from fedauc.models.beside import apart, beside
 
 EVERY = [True, True, True]
 """All three results of a gradient: dx, dγ, dβ."""
@@ -60,21 +61,22 @@ class BatchNorm2d(nn.Module):
                 "Batch normalisation needs more than one value per channel: train with at least two rows a"
                 " batch, or with the setting norm=group."
             )
-        batch_var, batch_mean = torch.var_mean(x.detach().to(mean.dtype), dim=(0, 2, 3), correction=1)
-        self.running_mean = mean.lerp(batch_mean, self.momentum)
-        self.running_var = var.lerp(batch_var, self.momentum)
-        return normalised(x, self.weight, self.bias, self.eps)
+        y, batch_mean, rstd = normalised(x, self.weight, self.bias, self.eps)
+        m = x.numel() // x.shape[1]
+        batch_var = (rstd.pow(-2) - self.eps).clamp(min=0) * (m / (m - 1))
+        self.running_mean = mean.lerp(batch_mean.to(mean.dtype), self.momentum)
+        self.running_var = var.lerp(batch_var.to(var.dtype), self.momentum)
+        return y
 
 
-def normalised(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """y, with the statistics of the batch."""
-    return _Normalise.apply(x, weight, bias, eps)[0]
+def normalised(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """y with the statistics of the batch, and these: μ and r."""
+    found: tuple[Tensor, Tensor, Tensor] = _Normalise.apply(x, weight, bias, eps)
+    return found
 
 
 class _Normalise(Function):
     """(x, γ, β, ε) → (y, μ, r)."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, ...]:
@@ -91,11 +93,13 @@ class _Normalise(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         return *_Gradient.apply(grads[0], *ctx.saved_tensors, ctx.eps), None
 
+    @staticmethod
+    def vmap(info: Any, dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:
+        return _together(_Normalise, info.batch_size, dims, inputs, (1, 0, 0))
+
 
 class _Gradient(Function):
     """(g, x, γ, μ, r, ε) → (dx, dγ, dβ); what it depends on μ and r for belongs to x."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(
@@ -130,6 +134,25 @@ class _Gradient(Function):
             None,
             None,
         )
+
+    @staticmethod
+    def vmap(info: Any, dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:
+        return _together(_Gradient, info.batch_size, dims, inputs, (1, 1, 0, 0, 0))
+
+
+def _together(
+    function: type[Function],
+    clients: int,
+    dims: tuple[int | None, ...],
+    inputs: tuple[Any, ...],
+    places: tuple[int, ...],
+) -> tuple[Any, Any]:
+    """The rule for `torch.func.vmap`: the clients' channels beside each other. Of inputs, the last of which
+    is ε, `places` says where their channels are; results are images and two numbers per channel."""
+    *tensors, eps = inputs
+    wide = [beside(each, dim, at, clients) for each, dim, at in zip(tensors, dims, places, strict=False)]
+    found = function.apply(*wide, eps)
+    return tuple(apart(each, at, clients) for each, at in zip(found, (1, 0, 0), strict=True)), (1, 0, 0)
 
 
 def _wide(value: Tensor, like: Tensor) -> Tensor:

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import nn
+from torch import Tensor, nn
 
 from fedauc.errors import InputError
 from fedauc.models.batch_norm import BatchNorm2d
+from fedauc.models.convolution import Conv2d
+from fedauc.models.group_norm import GroupNorm
 
 Norm = Callable[[int], nn.Module]
 """Makes the normalisation of a layer with so many channels."""
@@ -44,7 +46,7 @@ class Normalised:
         if self.norm == "batch":
             return BatchNorm2d(channels, self.momentum)
         groups = next(n for n in range(min(self.norm_groups, channels), 0, -1) if channels % n == 0)
-        return nn.GroupNorm(groups, channels)
+        return GroupNorm(groups, channels)
 
 
 def images(model: str, shape: tuple[int, ...], least: int = 1) -> tuple[int, int, int]:
@@ -61,9 +63,16 @@ def images(model: str, shape: tuple[int, ...], least: int = 1) -> tuple[int, int
     return channels, height, width
 
 
-def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
+def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> Conv2d:
     """A convolution that keeps the image's size, but for its stride; a normalisation has the bias."""
-    return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+    return Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+
+
+class Mean(nn.Module):
+    """The mean over the image."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((2, 3))
 
 
 def scored(features: list[nn.Module], channels: int) -> nn.Module:
@@ -74,8 +83,7 @@ def scored(features: list[nn.Module], channels: int) -> nn.Module:
     module = nn.Sequential(
         OrderedDict(
             features=nn.Sequential(*features),
-            pool=nn.AdaptiveAvgPool2d(1),
-            flatten=nn.Flatten(),
+            pool=Mean(),
             head=nn.Linear(channels, 1),
         )
     )

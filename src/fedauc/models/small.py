@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from fedauc.models.convolution import Conv2d
 from fedauc.models.layers import images
 
 
@@ -47,7 +48,7 @@ class CNN:
         layers: list[nn.Module] = []
         depth, height, width = images("cnn", shape)
         for channels in self.channels:
-            layers += [nn.Conv2d(depth, channels, 3, stride=2, padding=1), nn.ReLU()]
+            layers += [Conv2d(depth, channels, 3, stride=2, padding=1), nn.ReLU()]
             depth, height, width = channels, (height + 1) // 2, (width + 1) // 2
         layers += [nn.Flatten(), nn.Linear(depth * height * width, self.hidden), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(self.hidden, 1))
