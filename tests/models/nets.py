@@ -13,7 +13,6 @@ from fedauc import models
 from fedauc.core.tree import Tree
 from fedauc.models import BatchNorm2d, DenseNet121, Model
 from fedauc.models.convolution import Conv2d
-from fedauc.models.group_norm import GroupNorm
 
 SHAPE = (3, 8, 8)
 
@@ -74,11 +73,9 @@ def torchs(layer: nn.Module) -> nn.Module | None:
         case BatchNorm2d():
             return nn.BatchNorm2d(len(layer.weight), layer.eps, layer.momentum)
         case Conv2d():
-            (size, _), (outputs, inputs, *_) = layer.kernel_size, layer.weight.shape
+            outputs, inputs, *size = layer.weight.shape
             bias = layer.bias is not None
-            return nn.Conv2d(inputs, outputs, size, layer.how.stride, layer.how.padding, bias=bias)
-        case GroupNorm():
-            return nn.GroupNorm(layer.num_groups, layer.num_channels, layer.eps)
+            return nn.Conv2d(inputs, outputs, size, layer.stride, layer.padding, bias=bias)
     return None
 
 

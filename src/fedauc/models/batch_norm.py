@@ -62,10 +62,13 @@ class BatchNorm2d(nn.Module):
                 " batch, or with the setting norm=group."
             )
         y, batch_mean, rstd = normalised(x, self.weight, self.bias, self.eps)
-        m = x.numel() // x.shape[1]
-        batch_var = (rstd.pow(-2) - self.eps).clamp(min=0) * (m / (m - 1))
-        self.running_mean = mean.lerp(batch_mean.to(mean.dtype), self.momentum)
-        self.running_var = var.lerp(batch_var.to(var.dtype), self.momentum)
+        if rstd.dtype == var.dtype:
+            m = x.numel() // x.shape[1]
+            batch_var = (rstd.pow(-2) - self.eps).clamp(min=0) * (m / (m - 1))
+        else:  # of fewer digits than the running ones
+            batch_var, batch_mean = torch.var_mean(x.detach().to(mean.dtype), dim=(0, 2, 3), correction=1)
+        self.running_mean = mean.lerp(batch_mean, self.momentum)
+        self.running_var = var.lerp(batch_var, self.momentum)
         return y
 
 

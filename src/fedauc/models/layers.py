@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from fedauc.errors import InputError
 from fedauc.models.batch_norm import BatchNorm2d
 from fedauc.models.convolution import Conv2d
-from fedauc.models.group_norm import GroupNorm
 
 Norm = Callable[[int], nn.Module]
 """Makes the normalisation of a layer with so many channels."""
@@ -46,7 +45,7 @@ class Normalised:
         if self.norm == "batch":
             return BatchNorm2d(channels, self.momentum)
         groups = next(n for n in range(min(self.norm_groups, channels), 0, -1) if channels % n == 0)
-        return GroupNorm(groups, channels)
+        return nn.GroupNorm(groups, channels)
 
 
 def images(model: str, shape: tuple[int, ...], least: int = 1) -> tuple[int, int, int]:
@@ -87,7 +86,9 @@ def scored(features: list[nn.Module], channels: int) -> nn.Module:
             head=nn.Linear(channels, 1),
         )
     )
+    turned = not any(isinstance(layer, nn.GroupNorm) for layer in module.modules())
     for layer in module.modules():
-        if isinstance(layer, nn.Conv2d):
+        if isinstance(layer, Conv2d):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            layer.channels_last = turned
     return module
