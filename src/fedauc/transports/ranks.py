@@ -10,6 +10,7 @@ A process that cannot go on says why and ends. The others notice when they wait 
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import re
@@ -37,7 +38,8 @@ WAIT = timedelta(minutes=30)
 PATIENCE = timedelta(seconds=3)
 """How long a process that has lost another leaves it to that one to say why."""
 SAYING = timedelta(seconds=10)
-"""How long the others stay while one says what went wrong: `torchrun` ends all when one has ended."""
+"""How long the others stay while one says what went wrong, since `torchrun` ends all when one has ended; and
+how long those that are through wait for the others."""
 EXACT = 4
 """Processes up to which sums are added in the order of `transports.local`, in pairs."""
 ALIGNED = 16
@@ -171,19 +173,27 @@ def take_gpu(name: str) -> None:
 
 
 def leave() -> None:
-    """Take leave of the other processes."""
+    """Take leave of the other processes, when all of them are through: who goes first closes connections that
+    others may still read from."""
     global _here
     if _here.size > 1:
+        with suppress(RuntimeError):  # one that has much to write is not waited for
+            _here.board.set(f"left/{_here.rank}", "yes")
+            _here.board.wait([f"left/{rank}" for rank in range(_here.size)], SAYING)
         dist.destroy_process_group()
         _here = Ranks()
 
 
 def end(code: Any, say: Callable[[], None], *, patient: bool = False) -> NoReturn:
     """End this process; the first that fails says why, a patient one only if no other does."""
-    if _here.size == 1 or not code:
+    if _here.size == 1:
+        say()
+        sys.exit(code)
+    if not code:
         say()
         leave()
-        sys.exit(code)
+        atexit._run_exitfuncs()
+        _gone(0)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     board = _here.board
@@ -200,9 +210,15 @@ def end(code: Any, say: Callable[[], None], *, patient: bool = False) -> NoRetur
         say()
         with suppress(RuntimeError):
             board.set("said", "yes")
+    _gone(code)  # nobody is left to take leave of
+
+
+def _gone(code: int) -> NoReturn:
+    """End without taking the interpreter apart: a thread that has talked to the other processes may be on its
+    way out still, and its library aborts the process if it is taken apart before that."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # nobody is left to take leave of
+    os._exit(code)
 
 
 def _backend() -> str:
