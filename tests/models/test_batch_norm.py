@@ -246,6 +246,15 @@ def test_a_second_derivative_is_few_operations():
     assert 2 * whole[0] < whole[1]
 
 
+def test_running_statistics_have_all_digits_in_bfloat16():
+    layer = BatchNorm2d(4, momentum=1.0)
+    x = 3 + torch.randn(50, 4, 5, 5, generator=torch.Generator().manual_seed(0)).bfloat16()
+    layer.train()(x)
+    var, mean = torch.var_mean(x.double(), (0, 2, 3))
+    torch.testing.assert_close(layer.running_mean.double(), mean, rtol=1e-5, atol=0)
+    torch.testing.assert_close(layer.running_var.double(), var, rtol=1e-5, atol=0)
+
+
 def test_batch_statistics_of_one_value_are_refused():
     layer = BatchNorm2d(3)
     with pytest.raises(InputError, match="at least two rows"):

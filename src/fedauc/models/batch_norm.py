@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from fedauc.errors import InputError
-from fedauc.models.beside import apart, beside
+from fedauc.models.beside import together
 
 EVERY = [True, True, True]
 """All three results of a gradient: dx, dγ, dβ."""
@@ -98,7 +98,7 @@ class _Normalise(Function):
 
     @staticmethod
     def vmap(info: Any, dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:
-        return _together(_Normalise, info.batch_size, dims, inputs, (1, 0, 0))
+        return together(_Normalise, info.batch_size, dims, inputs[:3], (1, 0, 0), inputs[3:], (1, 0, 0))
 
 
 class _Gradient(Function):
@@ -140,22 +140,7 @@ class _Gradient(Function):
 
     @staticmethod
     def vmap(info: Any, dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:
-        return _together(_Gradient, info.batch_size, dims, inputs, (1, 1, 0, 0, 0))
-
-
-def _together(
-    function: type[Function],
-    clients: int,
-    dims: tuple[int | None, ...],
-    inputs: tuple[Any, ...],
-    places: tuple[int, ...],
-) -> tuple[Any, Any]:
-    """The rule for `torch.func.vmap`: the clients' channels beside each other. Of inputs, the last of which
-    is ε, `places` says where their channels are; results are images and two numbers per channel."""
-    *tensors, eps = inputs
-    wide = [beside(each, dim, at, clients) for each, dim, at in zip(tensors, dims, places, strict=False)]
-    found = function.apply(*wide, eps)
-    return tuple(apart(each, at, clients) for each, at in zip(found, (1, 0, 0), strict=True)), (1, 0, 0)
+        return together(_Gradient, info.batch_size, dims, inputs[:5], (1, 1, 0, 0, 0), inputs[5:], (1, 0, 0))
 
 
 def _wide(value: Tensor, like: Tensor) -> Tensor:

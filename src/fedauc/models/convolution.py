@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from fedauc.models.beside import apart, beside
+from fedauc.models.beside import together
 
 aten = torch.ops.aten
 FAST = (torch.float32, torch.bfloat16)
@@ -66,6 +66,10 @@ class How(NamedTuple):
         every = aten.convolution_backward(self._placed(g), self._placed(x), weight, *settings, wanted)
         return tuple(each for each, want in zip(every, wanted, strict=True) if want)
 
+    def beside(self, clients: int) -> How:
+        """Those of the convolutions of so many clients as one."""
+        return self._replace(groups=clients * self.groups)
+
     def _placed(self, images: Tensor) -> Tensor:
         """In the layout that is fast on a CPU; a GPU's is chosen for whole steps (`transports.cuda`)."""
         fast = images.device.type == "cpu" and images.dtype in FAST and torch.backends.mkldnn.is_available()
@@ -91,14 +95,10 @@ class _Convolve(Function):
         return *(next(found) if want else None for want in wanted), None
 
     @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, bias: Tensor | None, how: How
-    ) -> tuple[Tensor, int]:
-        clients = info.batch_size
-        x, weight = beside(x, in_dims[0], 1, clients), beside(weight, in_dims[1], 0, clients)
-        bias = None if bias is None else beside(bias, in_dims[2], 0, clients)
-        y = _Convolve.apply(x, weight, bias, how._replace(groups=clients * how.groups))
-        return apart(y, 1, clients), 1
+    def vmap(info: Any, dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, Any]:
+        *tensors, how = inputs
+        rest = (how.beside(info.batch_size),)
+        return together(_Convolve, info.batch_size, dims, tensors, (1, 0, 0), rest, (1,))
 
 
 class _Gradient(Function):
@@ -141,21 +141,8 @@ class _Gradient(Function):
         return at_g, at_x, at_weight, None, None
 
     @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[int | None, ...],
-        g: Tensor,
-        x: Tensor,
-        weight: Tensor,
-        how: How,
-        wanted: list[bool],
-    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        clients = info.batch_size
-        places = (1, 1, 0)
-        tensors = (
-            beside(each, dim, place, clients)
-            for each, dim, place in zip((g, x, weight), in_dims[:3], places, strict=True)
-        )
-        found = _Gradient.apply(*tensors, how._replace(groups=clients * how.groups), wanted)
-        dims = tuple(dim for dim, want in zip((1, 0, 0), wanted, strict=True) if want)
-        return tuple(apart(each, dim, clients) for each, dim in zip(found, dims, strict=True)), dims
+    def vmap(info: Any, dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, Any]:
+        *tensors, how, wanted = inputs
+        rest = (how.beside(info.batch_size), wanted)
+        found_at = tuple(at for at, want in zip((1, 0, 0), wanted, strict=True) if want)
+        return together(_Gradient, info.batch_size, dims, tensors, (1, 1, 0), rest, found_at)
