@@ -359,8 +359,10 @@ def _motor() -> list[Cell]:
 
 
 def _pictures() -> list[Picture]:
-    along = Panel("CIFAR-10, dir=0.5", "table-1", "*/CIFAR-10/dir=0.5*", "round", "valid_auc")
-    pictures = [Picture("table-1-cifar-10", (along,))]
+    pictures = []
+    for table in ("table-1", "longer"):
+        along = Panel("CIFAR-10, dir=0.5", table, "*/CIFAR-10/*", "round", "valid_auc")
+        pictures.append(Picture(f"{table}-cifar-10", (along,)))
     for dataset in ABLATED:
         panels = [
             Panel(f"class {label}", "ten-classes", f"*/{dataset}/positive={label}", "round", "valid_auc")
