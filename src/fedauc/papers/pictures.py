@@ -32,7 +32,7 @@ WORDS = {
 }
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5c00", "#39424e", "#56b4e9", "#8c1f66")
 DASHES = ("", "9 4", "2 3", "12 3 2 3", "5 2", "8 3 1 3 1 3", "16 4", "4 6")
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM, KEY = 490, 330, 62, 14, 34, 52, 26
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM, KEY = 496, 330, 62, 20, 34, 52, 26
 STYLE = """
 text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,Arial,"DejaVu Sans",sans-serif;fill:#3b4350}
 .title{font-weight:600;fill:#14181f}.paper{fill:#fff}.grid{stroke:#e4e8ed}.axis{stroke:#858e9b}
