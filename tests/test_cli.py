@@ -164,6 +164,8 @@ def test_bad_files_get_one_sentence_and_exit_code_2(fedauc, tmp_path, name, word
         (["--set", "rule=local-sgda"], ["active-passive"]),
         (["--model", "cnn"], ["cnn", "images"]),
         (["--device", "tpu"], ["tpu"]),
+        (["--device", "cpu:7"], ["cpu:7"]),
+        (["--seed", "99999999999999999999"], ["seed", "2^63"]),
         (["--set", "groups=99"], ["groups=99"]),
         (["--data", "nowhere.csv"], ["nowhere.csv"]),
     ],

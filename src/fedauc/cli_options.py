@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -68,8 +69,6 @@ def overrides_of(options: dict[str, Any]) -> dict[str, Any]:
 
     found: dict[str, Any] = {"device": device_of(options["device"])}
     data = options["data"] or []
-    if options["seed"] < 0:
-        raise InputError(f"--seed {options['seed']} must not be negative.")
     if len(data) == 1 and data[0] in SOURCES and not Path(data[0]).exists():
         found["data.source"] = data[0]
         if options["label"] or options["client"]:
@@ -93,10 +92,12 @@ def overrides_of(options: dict[str, Any]) -> dict[str, Any]:
 def device_of(name: str) -> str:
     import torch
 
-    if name.split(":")[0] not in ("cpu", "cuda"):
-        raise InputError(f"--device {name} is not one of cpu, cuda.")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise InputError(f"--device {name} is not one of cpu, cuda and, of several, cuda:1.")
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("--device cuda: no CUDA device is available here; use --device cpu.")
+    if int(name.partition(":")[2] or 0) >= max(1, torch.cuda.device_count()):
+        raise InputError(f"--device {name} is not here: there are {torch.cuda.device_count()} CUDA devices.")
     if TOGETHER and name.startswith("cuda"):
         from fedauc.transports import ranks
 

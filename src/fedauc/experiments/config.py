@@ -59,6 +59,8 @@ EVERYBODY = 100
 POWER = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 """A number with a power of ten."""
 TOP: dict[str, Any] = {"seed": int, "device": str}
+SEEDS = 2**63
+"""Seeds are below it."""
 MACHINE = {
     f"train.{name}"
     for name in (
@@ -115,6 +117,8 @@ class Config:
             section, field = _locate(key, values)
             if field != "name":
                 values[section][field] = _converted(key, _types(_class(section, values))[field], value)
+        if not 0 <= top["seed"] < SEEDS:
+            raise InputError(f"The seed (--seed) must be at least 0 and below 2^63, but is {top['seed']}.")
         config = cls(method, top["seed"], top["device"], values)
         for section in ("data", "train", "model", "participation", "schedule", "uplink"):
             config.component(section)
