@@ -260,6 +260,11 @@ def reproduce(
     from fedauc.papers.reproduce import reproduce as run
     from fedauc.progress import watch_on
 
+    for name, value, least in (("seed", seed, 0), ("seeds", seeds, 1), ("jobs", jobs, 1)):
+        if value < least:
+            raise InputError(f"--{name} must be at least {least}.")
+    if paper is None and cells:
+        raise InputError("--cells are those of a table of a paper, which is not named.")
     if paper is None:
         print_list([(known.name, f"{known.title}: {', '.join(known.tables)}") for known in PAPERS.values()])
         return
@@ -271,9 +276,6 @@ def reproduce(
     if table is None:
         list_cells(chosen, data_root)
         return
-    for name, value, least in (("seed", seed, 0), ("seeds", seeds, 1), ("jobs", jobs, 1)):
-        if value < least:
-            raise InputError(f"--{name} must be at least {least}.")
     patterns = [each.strip() for each in ",".join(cells or []).split(",") if each.strip()]
     if cells and not patterns:
         raise InputError("--cells names none; leave it out to run all of them.")

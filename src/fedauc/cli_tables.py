@@ -32,23 +32,28 @@ def _number(mean: float | None, std: float | None) -> str:
 
 
 def list_cells(paper: Paper, root: str | None) -> None:
-    """Cells with the paper's numbers, and which of them cannot be run."""
+    """Cells with the paper's numbers, and what must be known of them: which of them cannot be run, or are not
+    in the paper."""
     table = Table("table", "cell", "theirs", "", box=None)
-    why: dict[str, str] = {}
+    known: dict[str, str] = {}
     for cell in paper.cells:
-        absent = cell.absent(root)
-        sign = why.setdefault(absent, f"[{len(why) + 1}]") if absent else ""
-        table.add_row(cell.table, cell.key, _number(cell.theirs, cell.theirs_std), escape(sign))
+        remarks = ["not in the paper"] if paper.added(cell) else []
+        remarks += [cell.note] if cell.note else []
+        remarks += [f"cannot be run here: {absent}"] if (absent := cell.absent(root)) else []
+        signs = [known.setdefault(remark, f"[{len(known) + 1}]") for remark in remarks]
+        table.add_row(cell.table, cell.key, _number(cell.theirs, cell.theirs_std), escape(" ".join(signs)))
     out_console.print(table)
     for name, (home, cells) in paper.same.items():
         say(f"{name} shows the cells {cells} of {home}.")
-    for absent, sign in why.items():
-        say(f"{sign} cannot be run here: {absent}")
+    for remark, sign in known.items():
+        say(f"{sign} {remark}")
 
 
 def print_cells(rows: list[dict[str, Any]]) -> None:
     from fedauc.progress import human_bytes  # (torch is not loaded for a help text)
 
+    if not rows:
+        return
     quantity = "; ".join(dict.fromkeys(row["quantity"] for row in rows))
     table = Table(
         "method", "data", "setting", "theirs", "ours", "rounds", "traffic", box=None, title=quantity

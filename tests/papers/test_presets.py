@@ -155,12 +155,17 @@ def test_the_command_lists_what_there_is(tmp_path):
 
     assert "table-8" in said()
     cells = said("000", "--data-root", tmp_path)
-    assert re.search(r"table-1 +CyCp-Pairwise/CIFAR-10/dir=0.5flip=0 +0.8480 ± 0.0008 +\[1\]", cells)
-    assert re.search(r"table-1 +CyCp-Pairwise/Medicare-like/flip=0 +0.7778 ± 0.0002 *\n", cells)
+    assert re.search(r"table-1 +CyCp-Pairwise/CIFAR-10/dir=0.5flip=0 +0.8480 ± 0.0008 +\[1\] *\n", cells)
+    assert re.search(r"table-1 +CyCp-Pairwise/Medicare-like/flip=0 +0.7778 ± 0.0002 +\[4\] \[5\] *\n", cells)
+    assert "[4] not in the paper\n[5] Medicare-like data are generated" in cells
     assert "[1] cannot be run here: data_batch_1.bin of 'cifar10' is missing" in cells
     assert "figure-3 shows the cells p=16 of table-1." in said("004", "--data-root", tmp_path)
     with pytest.raises(InputError, match="--seed must be at least 0"):
         said("000", "table-1", "--seed", -1)
+    with pytest.raises(InputError, match="--seeds must be at least 1"):
+        said("000", "--seeds", 0)
+    with pytest.raises(InputError, match="--cells are those of a table of a paper"):
+        said("--cells", "A-FedAvg/*")
     with pytest.raises(InputError, match="--cells are those of a table: table-1, "):
         said("000", "--cells", "A-FedAvg/*")
     with pytest.raises(InputError, match="--cells names none"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from concurrent.futures import ProcessPoolExecutor
@@ -111,16 +112,19 @@ def test_seeds_are_added_to_published_ones(paper, tmp_path):
     assert [len(each["curves"]) for each in curves] == [3, 3]
     assert all(curve["valid_auc"] for each in curves for curve in each["curves"])
     other = tuple(replace(cell, settings=TINY | {"schedule.eta": 0.5}) for cell in paper.cells[:2])
-    assert [row["seeds"] for row in run([1], "third", other, add=True)] == [[1]] * 2  # others are replaced
+    told = r"results.json has other settings of FedAvg/digits/p=1 \(seed 0, 1, 2\), Pairwise/digits/p=1 "
+    with pytest.raises(InputError, match=told + ".*--add replaces nothing"):
+        run([1], "third", other, add=True)
     said: list[str] = []
+    assert [row["seeds"] for row in run([1], "third", other, say=said.append)] == [[1]] * 2
+    assert re.search(told + ".*, which are replaced", said[0])  # before the training
+    said.clear()
     assert [row["seeds"] for row in run([2], "fourth", other, say=said.append)] == [[1, 2]] * 2
     assert not (tmp_path / "fourth/099/table-1/FedAvg_digits_p=1/seed-1").exists()
-    assert not [text for text in said if "lost" in text]
+    assert not [text for text in said if "replaced" in text]
     (again, _) = run([1], "fifth", other)  # without --add it is measured anew
     assert (tmp_path / "fifth/099/table-1/FedAvg_digits_p=1/seed-1/result.json").exists()
     assert again["seeds"] == [1, 2]
-    assert [row["seeds"] for row in run([0], "sixth", say=said.append)] == [[0]] * 2
-    assert "FedAvg/digits/p=1: results.json has lost seed 1, 2 of other settings." in said
 
 
 def test_seeds_that_knew_less_can_be_added_to(paper, tmp_path):
@@ -237,6 +241,9 @@ def test_results_that_cannot_be_written_are_known_before_training(paper, tmp_pat
     cells = (replace(paper.cells[0], measure=never),)
     with pytest.raises(InputError, match=r"results.json is not a list of cells"):
         reproduce(replace(paper, cells=cells), "table-1", [], [0], tmp_path / "runs", tmp_path)
+    (tmp_path / "shut/099/results.json.lock").mkdir(parents=True)  # nobody can write there
+    with pytest.raises(OSError, match=r"results.json.lock"):
+        reproduce(replace(paper, cells=cells), "table-1", [], [0], tmp_path / "runs", tmp_path / "shut")
     damaged = tmp_path / "runs/099/table-1/FedAvg_digits_p=1/seed-5/measured.json"
     damaged.parent.mkdir(parents=True)
     damaged.touch()
@@ -342,7 +349,7 @@ def test_seeds_of_other_settings_and_other_folders_are_no_part_of_a_row(paper, t
     assert [row["seeds"] for row in run(1, 0.5)] == [[1]]
     assert [row["seeds"] for row in run(0, 0.1)] == [[0]]
     (home / "seed-0" / DONE).write_text("{}")
-    with pytest.raises(InputError, match=r"measured.json is damaged; remove it"):
+    with pytest.raises(InputError, match=r"measured.json is damaged \(config: Field required\); remove it"):
         run(0, 0.1)
 
 
@@ -360,10 +367,74 @@ def test_seeds_of_several_devices_have_commands_of_their_own(paper, tmp_path):
     assert row["command"] == f"{command} --seeds 1 --device cuda && {command} --seed 1 --seeds 2 --device cpu"
 
 
-@pytest.mark.parametrize("row", [{"table": "t"}, ROW | {"table": 1}, {k: ROW[k] for k in KEY}])
+def test_published_seeds_of_the_same_cell_in_another_table_count_as_well(paper, tmp_path):
+    first = paper.cells[0]
+    paper = replace(paper, cells=(first, replace(first, table="table-9", theirs=0.8)))
+    (row,) = reproduce(paper, "table-1", [], [0, 1], tmp_path / "runs", tmp_path)
+    (same,) = reproduce(paper, "table-9", [], [0, 1], tmp_path / "elsewhere", tmp_path, add=True)
+    assert (same["table"], same["theirs"], same["ours_by_seed"]) == ("table-9", 0.8, row["ours_by_seed"])
+    assert not (tmp_path / "elsewhere/099/table-9/FedAvg_digits_p=1/seed-0/result.json").exists()
+
+
+def test_what_is_done_stands_in_the_results_when_the_rest_is_interrupted(paper, tmp_path):
+    def measure(config, folder, watch):
+        if config.seed == 1:
+            raise KeyboardInterrupt
+        return Measured(0.5, 1, 1, 1, 1.0)
+
+    cells = (replace(paper.cells[0], measure=measure),)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(replace(paper, cells=cells), "table-1", [], [0, 1], tmp_path / "runs", tmp_path)
+    (row,) = json.loads((tmp_path / "099/results.json").read_text())
+    assert (row["seeds"], row["ours_mean"], row["in_paper"]) == ([0], 0.5, True)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"table": "t"},
+        ROW | {"table": 1},
+        {k: ROW[k] for k in KEY},
+        ROW | {"ours_by_seed": []},
+        ROW | {"devices": ["cpu", "cpu"]},
+        ROW | {"more": None},
+        ROW | {"more": {"best_round": []}},
+        ROW | {"rounds": "many"},
+        ROW | {"seeds": ["0"]},
+    ],
+)
 def test_results_of_another_shape_are_refused(paper, row, tmp_path):
     (tmp_path / "099").mkdir()
     (tmp_path / "099/results.json").write_text(json.dumps([row]))
     for add in (True, False):
         with pytest.raises(InputError, match=r"results.json is not a list of cells"):
             reproduce(paper, "table-1", [], [0], tmp_path / "runs", tmp_path, add=add)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"curves": None},
+        {"curves": []},
+        {"curves": [{"round": [1, 2], "valid_auc": [0.5]}]},
+        {"curves": [{"round": ["1"]}]},
+    ],
+)
+def test_curves_of_another_shape_are_refused(paper, more, tmp_path):
+    (tmp_path / "099").mkdir()
+    row = {name: ROW[name] for name in (*KEY, "seeds")} | more
+    (tmp_path / "099/curves.json").write_text(json.dumps([row]))
+    with pytest.raises(InputError, match=r"curves.json is not a list of cells"):
+        reproduce(paper, "table-1", [], [0], tmp_path / "runs", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xfe", b"{}", b'{"config": 1, "measured": {}}', b'{"config": {}, "measured": {"value": 0.9}}'],
+)
+def test_a_damaged_measurement_is_an_error_of_one_sentence(paper, content, tmp_path):
+    kept = tmp_path / "runs/099/table-1/FedAvg_digits_p=1/seed-0" / DONE
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(content)
+    with pytest.raises(InputError, match=r"measured.json (is damaged \(.*\); remove it|cannot be read)"):
+        reproduce(paper, "table-1", [], [0], tmp_path / "runs", tmp_path)

@@ -28,10 +28,10 @@ def of_one_kind(folder: Path, own: str) -> None:
 def read_json(path: Path) -> Any:
     """A JSON file of a run."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path} does not exist, so {path.parent} holds no finished run.") from None
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:  # (not JSON, or not even text)
         raise InputError(f"{path} cannot be read: {error}.") from error
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedauc.data.sources import SOURCES, default_root, load_source
 from fedauc.errors import InputError, nearest
@@ -20,22 +20,11 @@ from fedauc.experiments.jobs import prepared
 from fedauc.experiments.runner import Watch
 from fedauc.papers.names import like, name_of
 from fedauc.papers.pictures import Picture
+from fedauc.papers.rows import Measured
 from fedauc.report.load import load_run
 
-
-class Measured(NamedTuple):
-    """What one seed gave."""
-
-    value: float | None
-    """None: the goal was not reached."""
-    rounds: int
-    bytes_up: int
-    bytes_down: int
-    seconds: float
-    more: Mapping[str, Any] = {}
-    curve: Mapping[str, Sequence[float]] = {}
-    """Columns of numbers along the run."""
-
+RUN_BY = ("preset", "settings", "measure")
+"""What of a cell decides what its run gives."""
 
 Measure = Callable[[Config, Path, Watch | None], Measured]
 
@@ -133,6 +122,8 @@ class Paper:
     pictures: tuple[Picture, ...] = ()
     same: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Figures that show cells of a table: which table, and cells like what."""
+    ours: Sequence[str] = ()
+    """What is not in the paper: tables, or cells with their table like what."""
 
     @property
     def methods(self) -> list[str]:
@@ -141,6 +132,19 @@ class Paper:
     @property
     def tables(self) -> list[str]:
         return [*dict.fromkeys(cell.table for cell in self.cells), *self.same]
+
+    def added(self, cell: Cell) -> bool:
+        """Whether a cell is not in the paper."""
+        return any(like(f"{cell.table}/{cell.key}", pattern) for pattern in self.ours)
+
+    def alike(self, cell: Cell) -> list[Cell]:
+        """The cells of all tables that are run like this one, which is the first."""
+        twins = (
+            other
+            for other in self.cells
+            if other != cell and all(getattr(other, name) == getattr(cell, name) for name in RUN_BY)
+        )
+        return [cell, *twins]
 
     def chosen(self, table: str, patterns: Sequence[str]) -> list[Cell]:
         """The cells of a table whose name is like one of the patterns (`*`: anything)."""

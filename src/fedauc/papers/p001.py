@@ -112,4 +112,5 @@ PAPER = Paper(
     "Federated deep AUC maximization for heterogeneous data",
     (*_figure(), *_table()),
     tuple(_pictures()),
+    ours=("*/CIFAR-10", "*/Fashion-MNIST"),
 )

@@ -228,4 +228,5 @@ PAPER = Paper(
     (*_cells(), *_undecayed(), *_figures()),
     tuple(_pictures()),
     ALONG,
+    ours=("no-decay", "figure-[45]/*/CIFAR*", "figure-[45]/*/FashionMNIST"),
 )

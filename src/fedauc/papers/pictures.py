@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedauc.core.checkpoint import write_atomic
-from fedauc.experiments.records import read_json
 from fedauc.papers.names import CURVES, RESULTS, like, name_of
+from fedauc.papers.rows import rows_of
 from fedauc.report.svg import Scale, auc_limits, dot, grid_x, grid_y, line, path, text
 
 WORDS = {
@@ -75,8 +75,7 @@ Lines = Mapping[str, Line]
 
 def draw(pictures: Iterable[Picture], folder: Path, methods: Sequence[str] = ()) -> list[Path]:
     """Draw what results and curves of a paper allow; the pictures that have changed."""
-    files = (folder / RESULTS, folder / CURVES)
-    rows, curves = (read_json(file) if file.exists() else [] for file in files)
+    rows, curves = (rows_of(folder / file) for file in (RESULTS, CURVES))
     drawn = []
     for picture in pictures:
         panels = [(panel, _lines(panel, rows, curves)) for panel in picture.panels]

@@ -12,7 +12,7 @@ import itertools
 import json
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,25 +20,18 @@ from fedauc.errors import InputError, some
 from fedauc.experiments.config import FILES, Config
 from fedauc.experiments.jobs import each
 from fedauc.experiments.outcome import versions
-from fedauc.experiments.records import read_json, write_json, write_rows
+from fedauc.experiments.records import write_json, write_rows
 from fedauc.experiments.runner import Watch
 from fedauc.locks import by_one
-from fedauc.papers.cells import Cell, Measured, Paper
+from fedauc.papers.cells import Cell, Paper
 from fedauc.papers.names import CURVES, DONE, KEY, RESULTS, place_of
 from fedauc.papers.pictures import draw
+from fedauc.papers.rows import Measured, done_in, rows_of
 from fedauc.transports import ranks
 
 FAILED = "failed"
 SEED = re.compile(r"seed-(\d+)")
 COUNTED = ("rounds", "bytes_up", "bytes_down", "seconds")
-WITH: Mapping[str, Set[str]] = {
-    RESULTS: {
-        *(*KEY, "settings", "seeds", "ours_by_seed", "ours_mean", "ours_std", "devices", "more"),
-        *COUNTED,
-    },
-    CURVES: {*KEY, "seeds", "curves"},
-}
-"""What is read of a row of these files."""
 
 
 class Job(NamedTuple):
@@ -73,11 +66,12 @@ def reproduce(
     say: Callable[[str], None] = lambda text: None,
     failed: Callable[[Job], None] = lambda job: None,
 ) -> list[dict[str, Any]]:
-    """Run the cells that can be run; each one's row goes into results.json when its last seed is done. What
+    """Run the cells that can be run; each one's row goes into results.json with every seed that is done. What
     has `failed` does not stop the others.
 
     A row is of all seeds that were ever measured in `out` with the same settings, and of the others that
-    stand in results.json with them. With `add` those that stand there are not measured again.
+    stand in results.json with them. With `add` those that stand there, of this cell or the same one of
+    another table, are not measured again.
     """
     if ranks.here().size > 1:
         raise InputError("Cells are measured one by one, or --jobs at a time: without torchrun.")
@@ -87,7 +81,8 @@ def reproduce(
     for cell in paper.chosen(table, patterns):
         home = out / paper.name / cell.table / folder_of(cell)
         if add:
-            _take(cell, published, home, root)
+            for same in paper.alike(cell):
+                _take(same, published, home, root)
         mine = [Job(cell, cell.config(seed, device, root), home / f"seed-{seed}") for seed in seeds]
         for job in mine:
             _share(job, paper, out)
@@ -100,35 +95,35 @@ def reproduce(
         say(f"{some(keys, 3)}: left out. {why}")
     if not work:
         raise InputError("None of these cells can be run here.")
-    published.mkdir(parents=True, exist_ok=True)  # (what cannot be written or read is better known now)
-    for file in WITH:
-        _rows(published / file)
+    with by_one(published / RESULTS):  # (what cannot be written or read is better known now)
+        replaced = _replaced([mine[0].cell for mine in work.values()], published)
+        rows_of(published / CURVES)
     for mine in work.values():
         _ever(mine[0])
+    if replaced and add:
+        raise InputError(
+            f"{published / RESULTS} has other settings of {replaced}, and --add replaces nothing: choose"
+            " another --results, or replace them without --add."
+        )
+    if replaced:
+        say(f"{published / RESULTS} has other settings of {replaced}, which are replaced.")
     rows: dict[str, dict[str, Any]] = {}
-    left = {key: len(mine) for key, mine in work.items()}
 
     def after(job: Job, measured: Measured) -> None:
         value = "not reached" if measured.value is None else f"{measured.value:.4f}"
         if why := measured.more.get(FAILED):
             failed(job)
-            value = f"failed: {why}"
+            say(f"{job.cell.key} seed {job.config.seed}: failed: {why}")
+            return
         say(f"{job.cell.key} seed {job.config.seed}: {value}")
-        left[job.cell.key] -= 1
-        if left[job.cell.key] == 0:
-            with by_one(published / RESULTS):
-                write(job)
+        with by_one(published / RESULTS):
+            write(job)
 
     def write(job: Job) -> None:
         """A cell's row, of all seeds that are there now: other processes may have added some."""
         cell = job.cell
-        stood = _row_of(published / RESULTS, _named(cell))
-        if not (own := _ever(job)):
-            return
-        known = {**_standing(cell, published), **{each.seed: each for each in own}}
-        row = rows[cell.key] = _written(paper, cell, [known[seed] for seed in sorted(known)], published)
-        if stood and (lost := sorted(set(stood["seeds"]) - set(row["seeds"]))):
-            say(f"{cell.key}: results.json has lost seed {', '.join(map(str, lost))} of other settings.")
+        known = {**_standing(cell, published), **{each.seed: each for each in _ever(job)}}
+        rows[cell.key] = _written(paper, cell, [known[seed] for seed in sorted(known)], published)
 
     def known(job: Job) -> Measured | None:
         return found.measured if (found := _known(job.config, job.folder)) else None
@@ -165,7 +160,7 @@ def _known(config: Config, folder: Path) -> Known | None:
     """What was measured in a folder, by whatever device, from wherever the files were."""
     if not (folder / DONE).exists():
         return None
-    kept = _done(folder)
+    kept = done_in(folder)
     if keys := _differing(config, kept):
         raise InputError(f"{folder} has other settings ({', '.join(keys)}); choose another --out.")
     return _measurement(config.seed, kept)
@@ -173,13 +168,6 @@ def _known(config: Config, folder: Path) -> Known | None:
 
 def _measurement(seed: int, kept: Mapping[str, Any]) -> Known:
     return Known(seed, kept["config"]["device"], Measured(**kept["measured"]))
-
-
-def _done(folder: Path) -> dict[str, Any]:
-    kept = read_json(folder / DONE)
-    if not isinstance(kept, dict) or not kept.keys() >= {"config", "measured"}:
-        raise InputError(f"{folder / DONE} is damaged; remove it to measure this cell anew.")
-    return kept
 
 
 def _differing(config: Config, kept: Mapping[str, Any]) -> list[str]:
@@ -193,7 +181,7 @@ def _share(job: Job, paper: Paper, out: Path) -> None:
     for other in paper.cells:
         there = out / paper.name / other.table / folder_of(other) / job.folder.name / DONE
         if other.measure == job.cell.measure and there.exists():
-            kept = _done(there.parent)
+            kept = done_in(there.parent)
             if not _differing(job.config, kept):
                 job.folder.mkdir(parents=True, exist_ok=True)
                 write_json(job.folder / DONE, kept)
@@ -202,8 +190,8 @@ def _share(job: Job, paper: Paper, out: Path) -> None:
 
 def _standing(cell: Cell, published: Path) -> dict[int, Known]:
     """The seeds that stand in results.json with the same settings."""
-    row, along = (_row_of(published / file, _named(cell)) for file in WITH)
-    if row is None or row["settings"] != json.loads(json.dumps(_settings(cell))):
+    row, along = (_row_of(published / file, _named(cell)) for file in (RESULTS, CURVES))
+    if row is None or _other(cell, row):
         return {}
     curves = dict(zip(along["seeds"], along["curves"], strict=True)) if along else {}
     numbers = {name: row[name] for name in COUNTED}
@@ -224,22 +212,23 @@ def _take(cell: Cell, published: Path, home: Path, root: str | None) -> None:
             write_json(folder / DONE, {"config": config.as_dict(), "measured": known.measured._asdict()})
 
 
+def _replaced(cells: Sequence[Cell], published: Path) -> str:
+    """The cells and seeds of other settings that stand in results.json; empty: none do."""
+    others = []
+    for cell in cells:
+        row = _row_of(published / RESULTS, _named(cell))
+        if row and _other(cell, row):
+            others.append(f"{cell.key} (seed {', '.join(map(str, row['seeds']))})")
+    return some(others, 3) if others else ""
+
+
+def _other(cell: Cell, row: Mapping[str, Any]) -> bool:
+    """Whether a row is of other settings."""
+    return bool(row["settings"] != json.loads(json.dumps(_settings(cell))))
+
+
 def _row_of(path: Path, named: Mapping[str, str]) -> dict[str, Any] | None:
-    return next((row for row in _rows(path) if {name: row[name] for name in KEY} == named), None)
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    """Of a file of them, if it is there."""
-    rows = read_json(path) if path.exists() else []
-    if not isinstance(rows, list) or not all(_of(row, WITH[path.name]) for row in rows):
-        raise InputError(
-            f"{path} is not a list of cells, as this command writes it; choose another --results."
-        )
-    return rows
-
-
-def _of(row: Any, names: Set[str]) -> bool:
-    return isinstance(row, dict) and row.keys() >= names and all(isinstance(row[name], str) for name in KEY)
+    return next((row for row in rows_of(path) if {name: row[name] for name in KEY} == named), None)
 
 
 def _named(cell: Cell) -> dict[str, str]:
@@ -257,7 +246,7 @@ def _ever(job: Job) -> list[Known]:
         for each in job.folder.parent.glob(f"*/{DONE}")
         if (named := SEED.fullmatch(each.parent.name))
     }
-    found = {seed: _done(folder) for seed, folder in sorted(folders.items())}
+    found = {seed: done_in(folder) for seed, folder in sorted(folders.items())}
     return [
         _measurement(seed, kept)
         for seed, kept in found.items()
@@ -309,6 +298,7 @@ def _row(paper: Paper, cell: Cell, known: Sequence[Known]) -> dict[str, Any]:
         "devices": [each.device for each in known],
         "command": " && ".join(commands),
         "settings": _settings(cell),
+        "in_paper": not paper.added(cell),
         "note": cell.note,
     }
 
@@ -322,5 +312,5 @@ def _stretches(known: Sequence[Known]) -> list[tuple[int, int, str]]:
 
 def merge(path: Path, row: Mapping[str, Any], write: Callable[[Path, list[Any]], None] = write_json) -> None:
     """Put a row into a file of them, in the place of that of the same cell."""
-    mine = {tuple(each[name] for name in KEY): dict(each) for each in (*_rows(path), row)}
+    mine = {tuple(each[name] for name in KEY): dict(each) for each in (*rows_of(path), row)}
     write(path, sorted(mine.values(), key=place_of))
