@@ -46,6 +46,7 @@ from fedauc.cli_tables import (
     print_list,
     print_notes,
     print_trials,
+    show_cells,
 )
 from fedauc.consoles import err_console, out_console, say
 from fedauc.errors import InputError, Lost, nearest
@@ -224,11 +225,14 @@ def tune(
     print_notes(best["notes"])
     print_trials(content)
     spread = "" if best["test_auc_std"] is None else f" ± {best['test_auc_std']:.4f}"
-    say(f"best: {', '.join(setting(name, value) for name, value in best['settings'].items())}")
+    whose = "best of the others" if content["missing"] else "best"
+    say(f"{whose}: {', '.join(setting(name, value) for name, value in best['settings'].items())}")
     say(f"validation AUC {best['valid_auc']:.4f}, test AUC {best['test_auc']:.4f}{spread}")
     say(f"report: {folder / best['runs'][0] / 'report.html'}")
     say(f"the command that trains it, with seed {seed}:")
     say(f"{best['command']} --out {shlex.quote(str(folder / 'best'))}")
+    if content["missing"]:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -252,6 +256,9 @@ def reproduce(
     ] = Path("papers"),
     add: Annotated[
         bool, typer.Option("--add", help="Do not run again what results.json has with the same settings.")
+    ] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print the command that trains each cell, and run nothing.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -279,6 +286,9 @@ def reproduce(
     patterns = [each.strip() for each in ",".join(cells or []).split(",") if each.strip()]
     if cells and not patterns:
         raise InputError("--cells names none; leave it out to run all of them.")
+    if show:
+        show_cells(chosen.chosen(table, patterns), seed, device, data_root)
+        return
     failed: list[Any] = []
     rows = run(
         chosen,

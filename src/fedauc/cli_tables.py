@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -10,7 +11,7 @@ from rich.table import Table
 from fedauc.consoles import err_console, out_console, say
 
 if TYPE_CHECKING:
-    from fedauc.papers.cells import Paper
+    from fedauc.papers.cells import Cell, Paper
 
 
 def print_notes(notes: list[str]) -> None:
@@ -47,6 +48,14 @@ def list_cells(paper: Paper, root: str | None) -> None:
         say(f"{name} shows the cells {cells} of {home}.")
     for remark, sign in known.items():
         say(f"{sign} {remark}")
+
+
+def show_cells(cells: Sequence[Cell], seed: int, device: str, root: str | None) -> None:
+    """The commands that train cells, with what is measured and the paper's number."""
+    for cell in cells:
+        theirs = f", theirs {_number(cell.theirs, cell.theirs_std)}" if cell.theirs is not None else ""
+        say(f"# {cell.key}: {cell.quantity}{theirs}")
+        say(cell.command(seed, device, root))
 
 
 def print_cells(rows: list[dict[str, Any]]) -> None:

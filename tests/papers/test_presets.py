@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.experiments.test_command import read
 from typer.testing import CliRunner
 
 from fedauc.cli import app
@@ -15,6 +17,13 @@ from fedauc.errors import InputError
 from fedauc.papers import PAPERS
 from fedauc.papers.cells import printed
 from fedauc.papers.names import name_of
+
+
+@pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
+def test_the_command_of_a_cell_is_its_configuration(paper):
+    for cell in {(cell.dataset, cell.method): cell for cell in paper.cells}.values():
+        words = shlex.split(cell.command(1, "cpu", "some where"))
+        assert read(words[2:])[0] == cell.config(1, "cpu", "some where")
 
 
 @pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
@@ -160,6 +169,11 @@ def test_the_command_lists_what_there_is(tmp_path):
     assert "[4] not in the paper\n[5] Medicare-like data are generated" in cells
     assert "[1] cannot be run here: data_batch_1.bin of 'cifar10' is missing" in cells
     assert "figure-3 shows the cells p=16 of table-1." in said("004", "--data-root", tmp_path)
+    shown = said("000", "table-1", "--cells", "CyCp-Pairwise/CIFAR-10/*", "--seed", 2, "--show")
+    assert shown.startswith(
+        "# CyCp-Pairwise/CIFAR-10/dir=0.5flip=0: test AUC, theirs 0.8480 ± 0.0008\nfedauc train "
+    )
+    assert "--seed 2" in shown
     with pytest.raises(InputError, match="--seed must be at least 0"):
         said("000", "table-1", "--seed", -1)
     with pytest.raises(InputError, match="--seeds must be at least 1"):

@@ -15,6 +15,7 @@ from typing import Any
 from fedauc.data.sources import SOURCES, default_root, load_source
 from fedauc.errors import InputError, nearest
 from fedauc.experiments import runner
+from fedauc.experiments.command import train_command
 from fedauc.experiments.config import Config
 from fedauc.experiments.jobs import prepared
 from fedauc.experiments.runner import Watch
@@ -80,6 +81,10 @@ class Cell:
         if "data.path" in self.settings:
             more["data.path"] = [str(path) for path in self._paths(root)]
         return Config.resolve(self.preset, {**self.settings, **more})
+
+    def command(self, seed: int, device: str, root: str | None) -> str:
+        """The one that trains it."""
+        return train_command(self.config(seed, device, root), self.settings)
 
     def absent(self, root: str | None) -> str:
         """Why it cannot be run here; empty: it can."""
