@@ -5,20 +5,11 @@ from __future__ import annotations
 import shlex
 
 import pytest
-import typer
-
-from fedauc.cli import app
-from fedauc.cli_options import overrides_of
-from fedauc.experiments.command import train_command
-from fedauc.experiments.config import Config
+from tests.experiments.reading import read
 from tests.experiments.tables import claims_csv
 
-
-def read(words):
-    """The configuration that `fedauc train` makes of these words, and what was given."""
-    options = typer.main.get_command(app).commands["train"].make_context("train", list(words)).params
-    given = overrides_of(options)
-    return Config.resolve(options["method"], given | {"seed": options["seed"]}), given
+from fedauc.experiments.command import train_command
+from fedauc.experiments.config import Config
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.experiments.test_command import read
+from tests.experiments.reading import read
 from typer.testing import CliRunner
 
 from fedauc.cli import app
