@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from tests.experiments.reading import read
-from tests.experiments.tables import claims_csv
 
 from fedauc.experiments.command import train_command
 from fedauc.experiments.config import Config
+from tests.experiments.reading import read
+from tests.experiments.tables import claims_csv
 
 
 @pytest.mark.parametrize(
