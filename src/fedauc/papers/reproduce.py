@@ -95,18 +95,14 @@ def reproduce(
         say(f"{some(keys, 3)}: left out. {why}")
     if not work:
         raise InputError("None of these cells can be run here.")
-    with by_one(published / RESULTS):  # (what cannot be written or read is better known now)
-        replaced = _replaced([mine[0].cell for mine in work.values()], published)
-        rows_of(published / CURVES)
-    for mine in work.values():
-        _ever(mine[0])
-    if replaced and add:
-        raise InputError(
-            f"{published / RESULTS} has other settings of {replaced}, and --add replaces nothing: choose"
-            " another --results, or replace them without --add."
-        )
-    if replaced:
-        say(f"{published / RESULTS} has other settings of {replaced}, which are replaced.")
+    firsts = [mine[0] for mine in work.values()]
+    if replaced := _replaced(firsts, published):
+        if add:
+            raise InputError(
+                f"{replaced}, and --add replaces nothing: choose another --results, or replace them without"
+                " --add."
+            )
+        say(f"{replaced}, which are replaced.")
     rows: dict[str, dict[str, Any]] = {}
 
     def after(job: Job, measured: Measured) -> None:
@@ -212,14 +208,17 @@ def _take(cell: Cell, published: Path, home: Path, root: str | None) -> None:
             write_json(folder / DONE, {"config": config.as_dict(), "measured": known.measured._asdict()})
 
 
-def _replaced(cells: Sequence[Cell], published: Path) -> str:
-    """The cells and seeds of other settings that stand in results.json; empty: none do."""
+def _replaced(jobs: Sequence[Job], published: Path) -> str:
+    """What stands in results.json and is of other settings; whatever is read or written later is tried."""
     others = []
-    for cell in cells:
-        row = _row_of(published / RESULTS, _named(cell))
-        if row and _other(cell, row):
-            others.append(f"{cell.key} (seed {', '.join(map(str, row['seeds']))})")
-    return some(others, 3) if others else ""
+    with by_one(published / RESULTS):
+        rows_of(published / CURVES)
+        for job in jobs:
+            _ever(job)
+            row = _row_of(published / RESULTS, _named(job.cell))
+            if row and _other(job.cell, row):
+                others.append(f"{job.cell.key} (seed {', '.join(map(str, row['seeds']))})")
+    return f"{published / RESULTS} has other settings of {some(others, 3)}" if others else ""
 
 
 def _other(cell: Cell, row: Mapping[str, Any]) -> bool:
