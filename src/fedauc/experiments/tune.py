@@ -1,6 +1,6 @@
 """Which settings are best: a grid of them, successive halving, and the validation AUC as the judge.
 
-    T ← the trials: every combination of the grid, or some of them drawn at random
+    T ← the trials: every combination of the grid, or some of them drawn at random (`tune_draw`)
     for a share s of the rounds in  η⁻ᴷ, …, η⁻¹, 1:
         every trial of T goes on to the share s of its rounds, with every seed
         T ← the best ⌈|T|/η⌉ by the mean validation AUC        (not after the last share)
@@ -15,7 +15,10 @@ what `fedauc train` writes, and whatever was interrupted can be resumed. The tes
 A search can be resumed with another grid, other shares or more seeds. A folder stands for one configuration
 for ever, and what a trial had reached at any round is in its metrics.jsonl, wherever it paused; so a search
 finds what earlier ones have trained, and comes to what it would come to in an empty folder, or to better: a
-trial of its grid that an earlier one has trained to the end is not dropped.
+trial of its grid that an earlier one has trained to the end is not dropped. Trials that were drawn stay those
+that were drawn, whatever another version would draw.
+
+A trial whose own files cannot be used is missing: the search goes on without it, and says so.
 
 OUT/tune.json, OUT/tune.csv   what came out          OUT/trial-NNN/seed-S/   runs (`runner`), with trial.json
 """
@@ -29,33 +32,29 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fedauc.core import checkpoint, rng
 from fedauc.errors import InputError, OutOfMemory, Untrainable, some
-from fedauc.experiments import runner
-from fedauc.experiments.command import train_command
+from fedauc.experiments import runner, tune_files
+from fedauc.experiments.command import setting, train_command
 from fedauc.experiments.config import FILES, Config, same_setting
 from fedauc.experiments.jobs import each, prepared
 from fedauc.experiments.outcome import versions
-from fedauc.experiments.records import of_one_kind, read_json, write_json
+from fedauc.experiments.records import of_one_kind, write_json
 from fedauc.experiments.runner import Paused, Watch
+from fedauc.experiments.tune_draw import Place, drawn
+from fedauc.experiments.tune_files import RESULT, SCHEMA, TRIAL
 from fedauc.locks import held
 from fedauc.transports import ranks
 
-RESULT, TRIAL = "tune.json", "trial.json"
-SCHEMA = 2
 AROUND = (0.1, 0.3, 1.0, 3.0)
 """Step sizes that are tried where no grid is given, in units of the method's own."""
 MOST = 1000
 """Trials of a grid that is not drawn from."""
-LISTED = 1_000_000
-"""Combinations of a grid that are numbered to draw from them."""
 NUMBERED = re.compile(r"trial-(\d+)")
 
 
@@ -77,6 +76,8 @@ class Reached(NamedTuple):
     auc: float | None
     round: int
     why: str = ""
+    lost: bool = False
+    """Its files are to blame, and not its settings."""
 
 
 @dataclass
@@ -91,12 +92,16 @@ class Trial:
     """Mean validation AUC by the share of the rounds that it has come to; None: it has failed there."""
     rounds: int = 0
     why: str = ""
+    missing: bool = False
+    """It has failed, and might not have if its files could be used."""
 
     def take(self, share: float, reached: Sequence[Reached]) -> None:
         """What it reached with every seed."""
         known = [one.auc for one in reached if one.auc is not None]
-        self.aucs[share] = statistics.fmean(known) if len(known) == len(reached) else None
-        self.why = next((one.why for one in reached if one.why), "")
+        failed = sorted((one for one in reached if one.auc is None), key=lambda one: one.lost)
+        self.aucs[share] = None if failed else statistics.fmean(known)
+        self.why = failed[0].why if failed else ""
+        self.missing = bool(failed) and failed[0].lost
         self.rounds = max(self.rounds, *(one.round for one in reached))
 
     @property
@@ -140,7 +145,8 @@ def tune(
 
     Of a grid with more than `most` combinations so many are drawn, by the first seed. A `factor` of 1 trains
     all of them to the end. To `resume` with another grid, `most`, `factor` or number of seeds uses the trials
-    that are there; those that are not of this grid stay, and are no part of what comes out.
+    that are there; those that are not of this grid stay, and are no part of what comes out. Trials that are
+    `missing` from what comes out are those whose files could not be used.
     """
     if ranks.here().size > 1:
         raise InputError("A search trains its trials one by one, or --jobs at a time: without torchrun.")
@@ -153,7 +159,9 @@ def tune(
         if any(same_setting(name, other) for other in overrides):
             raise InputError(f"--grid {name}: this is set as well; leave one of them out.")
     grid = grid or default_grid(method, overrides)
-    trials = _trials(method, overrides, grid, most, seeds[0])
+    _free(out, resume)
+    before = tune_files.tried(out, grid, most) if most is not None and (out / RESULT).exists() else None
+    trials = _trials(method, overrides, grid, most, seeds[0], before)
     base = Config.resolve(method, {**overrides, "seed": seeds[0]})
     about: dict[str, Any] = {
         "method": method,
@@ -163,7 +171,6 @@ def tune(
         "factor": factor,
         "config": base.as_dict(),
     }
-    _free(out, resume)
     # (what cannot be read leaves nothing behind)
     about["rows"] = prepared(trials[0].config.changed({"seed": seeds[0]})).fingerprint
     with held(out):
@@ -172,11 +179,11 @@ def tune(
         _number(out, trials)
         content = _search(out, about, trials, jobs, watch)
         best = content["best"]
-        results = [read_json(out / run / "result.json") for run in best["runs"]]
+        results = [tune_files.ended(out / run) for run in best["runs"]]
         aucs = [result["test_auc"] for result in results]
         best |= {"test_auc": statistics.fmean(aucs), "test_auc_by_seed": aucs}
         best["test_auc_std"] = statistics.stdev(aucs) if len(aucs) > 1 else None
-        best["notes"] = [*results[0]["data"]["notes"], *_edges(trials)]
+        best["notes"] = [*results[0]["data"]["notes"], *_notes(trials, grid)]
         one = _ranked(trials)[0].config.changed({"seed": seeds[0]})
         best["command"] = train_command(one, {**overrides, **best["settings"]})
         write_json(out / RESULT, content)
@@ -204,7 +211,8 @@ def _search(
             able = [trial for trial in _ranked(trials) if not trial.failed]
             chosen = able[:room] + [trial for trial in able[room:] if share == 1 and ended(trial)]
             if not chosen:
-                raise InputError(f"All trials have failed; the first one: {trials[0].why}")
+                one = max(trials, key=lambda trial: trial.missing)
+                raise InputError(f"All trials have failed; one of them: {one.why}")
             stops = [stop for trial in chosen for stop in stops_of(trial, share)]
             found = iter(each(stops, _reached, jobs, watch, known=_known))
             for trial in chosen:
@@ -223,9 +231,14 @@ def default_grid(method: str, overrides: Mapping[str, Any]) -> dict[str, list[An
 
 
 def _trials(
-    method: str, overrides: Mapping[str, Any], grid: Mapping[str, Sequence[Any]], most: int | None, seed: int
+    method: str,
+    overrides: Mapping[str, Any],
+    grid: Mapping[str, Sequence[Any]],
+    most: int | None,
+    seed: int,
+    before: Sequence[Place] | None = None,
 ) -> list[Trial]:
-    """The combinations, each checked before anything is trained."""
+    """The combinations, each checked before anything is trained; those that were drawn `before`, if any."""
     for name, values in grid.items():
         if not values:
             raise InputError(f"--grid {name} names no value.")
@@ -233,37 +246,29 @@ def _trials(
             raise InputError(f"--grid {name} names {twice[0]} twice.")
         if twice := [other for other in grid if other != name and same_setting(name, other)]:
             raise InputError(f"--grid {name} and --grid {twice[0]} are the same setting: name it once.")
-    count = math.prod(len(values) for values in grid.values())
-    if most is None and count > MOST:
-        raise InputError(f"The grid has {count} combinations: --trials says how many of them to draw.")
-    places = itertools.product(*(range(len(values)) for values in grid.values()))
     found: list[Trial] = []
     same: dict[str, Trial] = {}
-    for place in places if most is None or most >= count else _drawn(grid, count, most, seed):
+    for place in before or _places([len(values) for values in grid.values()], most, seed):
         settings = {name: values[i] for (name, values), i in zip(grid.items(), place, strict=True)}
         trial = Trial(settings, Config.resolve(method, {**overrides, **settings}))
         if found and trial.config.data != found[0].config.data:
             raise InputError(
                 "The grid changes the data, but trials are compared on the same validation rows."
             )
-        if (twin := same.setdefault(_meaning(trial.config.as_dict()), trial)) is not trial:
+        if (twin := same.setdefault(_meaning(trial.config), trial)) is not trial:
             raise InputError(f"The grid has the same settings twice: {twin.settings} and {settings}.")
         found.append(trial)
     return found
 
 
-def _drawn(grid: Mapping[str, Sequence[Any]], count: int, most: int, seed: int) -> list[tuple[int, ...]]:
-    """So many of a grid's combinations, in their order, as places of their values."""
-    lengths, drawing = [len(values) for values in grid.values()], rng.generator(seed, rng.TRIALS)
-    if count <= LISTED:
-        chosen = np.sort(drawing.permutation(count)[:most])
-        return [
-            tuple(int(i) for i in place) for place in zip(*np.unravel_index(chosen, lengths), strict=True)
-        ]
-    drawn: set[tuple[int, ...]] = set()
-    while len(drawn) < most:
-        drawn.add(tuple(int(drawing.integers(length)) for length in lengths))
-    return sorted(drawn)
+def _places(lengths: Sequence[int], most: int | None, seed: int) -> Iterable[Place]:
+    """Which combinations to try of settings with so many values each, in their order."""
+    count = math.prod(lengths)
+    if most is None and count > MOST:
+        raise InputError(f"The grid has {count} combinations: --trials says how many of them to draw.")
+    if most is None or most >= count:
+        return itertools.product(*map(range, lengths))
+    return drawn(lengths, most, rng.generator(seed, rng.TRIALS))
 
 
 def _shares(trials: Sequence[Trial], factor: int) -> list[float]:
@@ -282,19 +287,53 @@ def _ranked(trials: Sequence[Trial]) -> list[Trial]:
     return sorted(trials, key=lambda trial: trial.rank, reverse=True)
 
 
-def _edges(trials: Sequence[Trial]) -> list[str]:
-    """Whether the best values are at an end of what was tried, or as good as others."""
+def _notes(trials: Sequence[Trial], grid: Mapping[str, Sequence[Any]]) -> list[str]:
+    """What is to be known of the best."""
+    return [*(_missing(trials) or _edges(trials, grid)), *_untried(trials, grid)]
+
+
+def _missing(trials: Sequence[Trial]) -> list[str]:
+    """Which trials might have been better."""
+    names = [
+        f"trial-{trial.number:03d} ({', '.join(setting(name, v) for name, v in trial.settings.items())})"
+        for trial in trials
+        if trial.missing
+    ]
+    if not names:
+        return []
+    return [
+        f"This is without {some(names)}, whose files cannot be used: the best is the best of the others,"
+        " until that is mended and --resume has tried again."
+    ]
+
+
+def _untried(trials: Sequence[Trial], grid: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Which values no trial has."""
+    names = [
+        setting(name, value)
+        for name, values in grid.items()
+        for value in values
+        if value not in [trial.settings[name] for trial in trials]
+    ]
+    if not names:
+        return []
+    enough = max(len(trials) + 1, *map(len, grid.values()))
+    return [f"Not tried of what was given: {some(names)}; --trials {enough} tries every value."]
+
+
+def _edges(trials: Sequence[Trial], grid: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Whether the best values are at an end of what was given, or as good as others."""
     best, notes = _ranked(trials)[0], []
     for name, value in best.settings.items():
         if twins := [trial for trial in trials if best.twin(trial, name)]:
             notes.append(f"{name}={twins[0].settings[name]} came to the same as {name}={value}.")
             continue
         try:
-            tried, found = [float(trial.settings[name]) for trial in trials], float(value)
+            given, found = [float(other) for other in grid[name]], float(value)
         except (TypeError, ValueError):  # no numbers
             continue
-        if len(set(tried)) > 1 and found in (min(tried), max(tried)) and not isinstance(value, bool):
-            end, beyond = ("smallest", "smaller") if found == min(tried) else ("largest", "larger")
+        if len(given) > 1 and found in (min(given), max(given)) and not isinstance(value, bool):
+            end, beyond = ("smallest", "smaller") if found == min(given) else ("largest", "larger")
             notes.append(f"{name}={value} is the {end} that was tried: {beyond} ones may be better still.")
     return notes
 
@@ -303,10 +342,10 @@ def _known(stop: Stop) -> Reached | None:
     """What a trial that has been at its share of the rounds had reached there, whether or not it paused."""
     if not (stop.folder / TRIAL).exists():
         return None
-    about, result = read_json(stop.folder / TRIAL), stop.folder / "result.json"
-    if stop.share == 1 and result.exists():
-        found = read_json(result)
-        return Reached(found["valid_auc"], found["rounds"])
+    about = tune_files.begun(stop.folder)
+    result = tune_files.ended(stop.folder) if (stop.folder / "result.json").exists() else None
+    if stop.share == 1 and result is not None:
+        return Reached(result["valid_auc"], result["rounds"])
     if stop.share < 1 and (row := _row(stop.folder, stop.until(about["rounds"], about["every"]))):
         auc = row["chosen_auc"]
         return Reached(auc, row["round"], "" if auc is not None else "it was never validated")
@@ -317,20 +356,22 @@ def _row(folder: Path, round: int) -> dict[str, Any] | None:
     """The line of metrics.jsonl that is of this round."""
     if not (folder / "metrics.jsonl").exists():
         return None
-    with open(folder / "metrics.jsonl") as lines:
+    with open(folder / "metrics.jsonl", errors="replace") as lines:
         line = next(itertools.islice(lines, round - 1, None), "")
     try:
         row = json.loads(line) if line.endswith("\n") else {}  # (the last one may be cut short)
     except json.JSONDecodeError:  # or be lost
         return None
-    return row if row.get("round") == round else None
+    return row if isinstance(row, dict) and row.get("round") == round and "chosen_auc" in row else None
 
 
 def _reached(stop: Stop, watch: Watch | None) -> Reached:
     """Have a trial go on to its share of the rounds."""
     config, rows = stop.config, prepared(stop.config)
     stop.folder.mkdir(parents=True, exist_ok=True)
+    gone = f"{stop.folder} has lost lines of its metrics.jsonl; remove the folder to train this trial anew."
     try:
+        tune_files.configured(stop.folder)
         rounds = config.rounds(rows.train.clients)
         every = config.train.eval_every or config.roster(rows.train.clients).cycle_length
         about = {"config": config.as_dict(), "rounds": rounds, "every": every, "failed": ""}
@@ -343,14 +384,16 @@ def _reached(stop: Stop, watch: Watch | None) -> Reached:
         raise  # not the trial's fault: it goes on with --resume
     except Untrainable as error:
         write_json(stop.folder / TRIAL, about | {"failed": str(error)})
+    except UnicodeDecodeError:  # (no text is read but the metrics)
+        return Reached(None, 0, gone, lost=True)
     except InputError as error:
-        return Reached(None, 0, f"{error} (With --resume it is tried again.)")
-    if (found := _known(stop)) is None:
-        why = (
-            f"{stop.folder} has lost lines of its metrics.jsonl; remove the folder to train this trial anew."
-        )
-        return Reached(None, 0, why)
-    return found
+        return Reached(None, 0, f"{error} (With --resume it is tried again.)", lost=_begun(stop.folder))
+    return _known(stop) or Reached(None, 0, gone, lost=True)
+
+
+def _begun(folder: Path) -> bool:
+    """Whether a trial's run has begun: with settings that are not possible it writes nothing."""
+    return any(not path.name.startswith(TRIAL) for path in folder.iterdir())
 
 
 def _free(out: Path, resume: bool) -> None:
@@ -367,9 +410,7 @@ def _begin(out: Path, base: Config, about: Mapping[str, Any]) -> None:
     if not (out / RESULT).exists():
         write_json(out / RESULT, {"schema": SCHEMA, "kind": "tune", **about})
         return
-    known = read_json(out / RESULT)
-    if known.get("schema") != SCHEMA:
-        raise InputError(f"{out} holds a search of another version of fedauc; choose another --out.")
+    known = tune_files.search(out)
     tuned = {**known["grid"], **about["grid"]}
     other = [
         key
@@ -387,20 +428,20 @@ def _begin(out: Path, base: Config, about: Mapping[str, Any]) -> None:
 def _number(out: Path, trials: Sequence[Trial]) -> None:
     """Trials that were begun in earlier searches have their folders; the others get the next ones."""
     begun = {
-        _meaning(read_json(path)["config"]): int(named[1])
+        _meaning(tune_files.config(path.parent)): int(named[1])
         for path in out.glob(f"trial-*/seed-*/{TRIAL}")
         if (named := NUMBERED.fullmatch(path.parent.parent.name))
     }
     taken = set(begun.values())
     free = (number for number in itertools.count() if number not in taken)
     for trial in trials:
-        number = begun.get(_meaning(trial.config.as_dict()))
+        number = begun.get(_meaning(trial.config))
         trial.number = next(free) if number is None else number
 
 
-def _meaning(config: Mapping[str, Any]) -> str:
+def _meaning(config: Config) -> str:
     """What a trial's folder stands for: a configuration, whatever the seed and wherever the files."""
-    about = Config.from_dict({**config, "seed": 0}).as_dict()
+    about = config.as_dict() | {"seed": 0}
     about["data"] = {name: v for name, v in about["data"].items() if f"data.{name}" not in FILES}
     return json.dumps(about, sort_keys=True)
 
@@ -431,6 +472,7 @@ def _content(
         **about,
         "shares": list(shares),
         "trials": rows,
+        "missing": [trial.number for trial in trials if trial.missing],
         "best": None if best.failed else found,
         "versions": versions(),
     }
