@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -107,6 +108,16 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
     (folder / "checkpoint.safetensors").write_bytes(b"not a checkpoint")
     with pytest.raises(InputError, match=r"checkpoint\.safetensors is damaged"):
         runner.run(config, folder, resume=True)
+
+
+@pytest.mark.parametrize("file", ["config.json", "result.json"])
+@pytest.mark.parametrize("content", [b"[]", b"{}", b"\xff"])
+def test_a_damaged_file_of_a_finished_run_is_named(finished, tmp_path, file, content):
+    config, folder, _ = finished
+    shutil.copytree(folder, tmp_path / "copy")
+    (tmp_path / "copy" / file).write_bytes(content)
+    with pytest.raises(InputError, match=rf"{file} (is damaged: .* choose another folder|cannot be read)"):
+        runner.run(config, tmp_path / "copy", resume=True)
 
 
 @pytest.mark.slow

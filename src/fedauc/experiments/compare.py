@@ -21,7 +21,7 @@ from fedauc.experiments.assembly import Prepared
 from fedauc.experiments.config import CHOSEN, FILES, Config, UnknownSetting
 from fedauc.experiments.jobs import each, prepared
 from fedauc.experiments.outcome import versions
-from fedauc.experiments.records import of_one_kind, read_json, write_json
+from fedauc.experiments.records import of_one_kind, read_object, write_json
 from fedauc.experiments.runner import Watch
 from fedauc.locks import held
 from fedauc.models import Model
@@ -92,7 +92,7 @@ def compare(
         outcomes: dict[str, list[Outcome]] = {}
         for job, outcome in zip(work, made, strict=True):  # (seed by seed)
             outcomes.setdefault(job.name, []).append(outcome)
-        data = here.told(lambda: read_json(work[0].folder / "result.json")["data"])
+        data = here.told(lambda: read_object(work[0].folder / "result.json", "data")["data"])
         order = [*methods, *(YARDSTICKS if yardsticks else ())]
         rows = [_row(name, outcomes[name], seeds, yardstick) for name in order]
         content = {
@@ -255,8 +255,10 @@ def _run(job: Job, watch: Watch | None) -> Outcome:
 
 def _measured(kept: Path, config: Config, rows: str) -> Outcome | None:
     """A yardstick that was measured before: trained like the same method, on the same rows."""
-    found = read_json(kept) if kept.exists() else {}
-    if found.get("rows") != rows or config.differing(found["config"], FILES):
+    if not kept.exists():
+        return None
+    found = read_object(kept, "config", "rows", "outcome")
+    if found["rows"] != rows or config.differing(found["config"], FILES):
         return None
     return Outcome(**found["outcome"])
 

@@ -19,7 +19,7 @@ from fedauc.data.table import read_features
 from fedauc.errors import InputError
 from fedauc.experiments.calibration import Calibration
 from fedauc.experiments.config import Config
-from fedauc.experiments.records import read_json
+from fedauc.experiments.records import read_object
 from fedauc.experiments.tune import RESULT as TUNED
 from fedauc.models import Model
 
@@ -47,7 +47,7 @@ class Predictor:
         if not (run / "model.safetensors").exists():
             raise InputError(f"{run} holds no trained model (model.safetensors is missing).{_best_of(run)}")
         params, about = checkpoint.read_tensors(run / "model.safetensors")
-        config = Config.from_dict(read_json(run / "config.json"))
+        config = Config.from_dict(read_object(run / "config.json", "method"))
         shape = tuple(about["shape"])
         model, expected = models.init(config.component("model"), shape, 0)
         wrong = [
@@ -104,6 +104,6 @@ def are_scores(path: Path) -> bool:
 
 def _best_of(folder: Path) -> str:
     """Where the best trial of a search is."""
-    known = read_json(folder / TUNED) if (folder / TUNED).exists() else {}
+    known = read_object(folder / TUNED) if (folder / TUNED).exists() else {}
     runs = (known.get("best") or {}).get("runs", [])
     return f" The best trial of this search is {folder / runs[0]}." if runs else ""

@@ -35,6 +35,14 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path} cannot be read: {error}.") from error
 
 
+def read_object(path: Path, *needed: str) -> dict[str, Any]:
+    """A JSON file that holds an object, with these keys at least."""
+    found = read_json(path)
+    if not isinstance(found, dict) or not found.keys() >= set(needed):
+        raise InputError(f"{path} is damaged: it is not what is written there; choose another folder.")
+    return found
+
+
 def write_json(path: Path, content: Any) -> None:
     """A JSON file of a run, written atomically; NaN becomes null."""
     text = json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False)
@@ -66,7 +74,7 @@ class MetricsFile:
         if self.path is not None:
             kept: list[str] = []
             if self.done and self.path.exists():
-                kept = self.path.read_text().splitlines(keepends=True)[: self.done]
+                kept = self.path.read_text(errors="replace").splitlines(keepends=True)[: self.done]
             checkpoint.write_atomic(self.path, "".join(kept).encode())
             self.file = open(self.path, "a")
         return self

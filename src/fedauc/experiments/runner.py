@@ -33,7 +33,7 @@ from fedauc.experiments.config import FILES, Config
 from fedauc.experiments.evaluation import Beside, Validated, validated
 from fedauc.experiments.outcome import Trained, answered, summarise
 from fedauc.experiments.prepare import prepare
-from fedauc.experiments.records import MetricsFile, of_one_kind, read_json, write_json
+from fedauc.experiments.records import MetricsFile, of_one_kind, read_object, write_json
 from fedauc.experiments.selection import Candidate, Selection
 from fedauc.locks import held
 from fedauc.methods.base import of
@@ -131,7 +131,7 @@ def _done(config: Config, out: Path, resume: bool, rows: Prepared | None) -> dic
                 f"{out} already holds a run; choose another --out, or --resume to go on with it."
             )
         _same_config(out, config, ("data.root",) if rows is None else FILES)
-        result: dict[str, Any] = read_json(out / "result.json")
+        result = read_object(out / "result.json", "test_auc", "valid_auc", "rounds", "data")
         if rows is not None:
             _same_rows(out, result.get("rows"), rows, "ended")
         return result
@@ -312,7 +312,7 @@ def _start(
 
 def _same_config(out: Path, config: Config, places: Sequence[str]) -> None:
     """Where the same rows lie, `places` say: that may have changed."""
-    if keys := config.differing(read_json(out / "config.json"), places):
+    if keys := config.differing(read_object(out / "config.json", "method"), places):
         raise InputError(
             f"{out} holds a run with another configuration ({some(keys)}) and cannot be resumed with"
             " this one; choose another --out."
