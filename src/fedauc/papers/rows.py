@@ -42,15 +42,9 @@ class _Cell(BaseModel):
     setting: str
     seeds: list[int]
 
-    def each(self) -> Sequence[Sized]:
-        """What has an element for every seed."""
-        raise NotImplementedError
-
-    @model_validator(mode="after")
-    def _whole(self) -> _Cell:
-        if any(len(one) != len(self.seeds) for one in self.each()):
+    def has_for_each_seed(self, *columns: Sized) -> None:
+        if any(len(column) != len(self.seeds) for column in columns):
             raise ValueError("it has not as many numbers as seeds")
-        return self
 
 
 class _Row(_Cell):
@@ -65,15 +59,19 @@ class _Row(_Cell):
     bytes_down: int
     seconds: float
 
-    def each(self) -> Sequence[Sized]:
-        return [self.ours_by_seed, self.devices, *self.more.values()]
+    @model_validator(mode="after")
+    def _whole(self) -> _Row:
+        self.has_for_each_seed(self.ours_by_seed, self.devices, *self.more.values())
+        return self
 
 
 class _Along(_Cell):
     curves: list[Annotated[dict[str, list[float]], AfterValidator(_even)]]
 
-    def each(self) -> Sequence[Sized]:
-        return [self.curves]
+    @model_validator(mode="after")
+    def _whole(self) -> _Along:
+        self.has_for_each_seed(self.curves)
+        return self
 
 
 class _Config(BaseModel):
