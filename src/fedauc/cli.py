@@ -258,7 +258,7 @@ def reproduce(
         bool, typer.Option("--add", help="Do not run again what results.json has with the same settings.")
     ] = False,
     show: Annotated[
-        bool, typer.Option("--show", help="Print the command that trains each cell, and run nothing.")
+        bool, typer.Option("--show", help="Print the commands that train the cells, and run nothing.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -287,7 +287,7 @@ def reproduce(
     if cells and not patterns:
         raise InputError("--cells names none; leave it out to run all of them.")
     if show:
-        show_cells(chosen.chosen(table, patterns), seed, device, data_root)
+        show_cells(chosen, chosen.chosen(table, patterns), range(seed, seed + seeds), device, data_root, out)
         return
     failed: list[Any] = []
     rows = run(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -50,12 +52,18 @@ def list_cells(paper: Paper, root: str | None) -> None:
         say(f"{sign} {remark}")
 
 
-def show_cells(cells: Sequence[Cell], seed: int, device: str, root: str | None) -> None:
+def show_cells(
+    paper: Paper, cells: Sequence[Cell], seeds: Sequence[int], device: str, root: str | None, out: Path
+) -> None:
     """The commands that train cells, with what is measured and the paper's number."""
+    from fedauc.papers.reproduce import folder_of
+
     for cell in cells:
         theirs = f", theirs {_number(cell.theirs, cell.theirs_std)}" if cell.theirs is not None else ""
         say(f"# {cell.key}: {cell.quantity}{theirs}")
-        say(cell.command(seed, device, root))
+        for seed in seeds:
+            folder = folder_of(paper, cell, seed, out)
+            say(f"{cell.command(seed, device, root)} --out {shlex.quote(str(folder))}")
 
 
 def print_cells(rows: list[dict[str, Any]]) -> None:
@@ -65,7 +73,16 @@ def print_cells(rows: list[dict[str, Any]]) -> None:
         return
     quantity = "; ".join(dict.fromkeys(row["quantity"] for row in rows))
     table = Table(
-        "method", "data", "setting", "theirs", "ours", "rounds", "traffic", box=None, title=quantity
+        "method",
+        "data",
+        "setting",
+        "theirs",
+        "ours",
+        "seeds",
+        "rounds",
+        "traffic",
+        box=None,
+        title=quantity,
     )
     for row in rows:
         theirs, ours = _number(row["theirs"], row["theirs_std"]), _number(row["ours_mean"], row["ours_std"])
@@ -73,7 +90,14 @@ def print_cells(rows: list[dict[str, Any]]) -> None:
             ours = f"not by {missed} of {len(row['seeds'])} seeds"
         traffic = human_bytes(row["bytes_up"] + row["bytes_down"])
         table.add_row(
-            row["method"], row["dataset"], row["setting"], theirs, ours, str(row["rounds"]), traffic
+            row["method"],
+            row["dataset"],
+            row["setting"],
+            theirs,
+            ours,
+            ", ".join(map(str, row["seeds"])),
+            str(row["rounds"]),
+            traffic,
         )
     out_console.print(table)
     for note in dict.fromkeys(row["note"] for row in rows if row["note"]):

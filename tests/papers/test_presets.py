@@ -174,6 +174,8 @@ def test_the_command_lists_what_there_is(tmp_path):
         "# CyCp-Pairwise/CIFAR-10/dir=0.5flip=0: test AUC, theirs 0.8480 ± 0.0008\nfedauc train "
     )
     assert "--seed 2" in shown
+    out = "runs/reproduce/000/table-1/CyCp-Pairwise_CIFAR-10_dir=0.5flip=0/seed-4"
+    assert shown.endswith(f" --out {out}\n")
     with pytest.raises(InputError, match="--seed must be at least 0"):
         said("000", "table-1", "--seed", -1)
     with pytest.raises(InputError, match="--seeds must be at least 1"):

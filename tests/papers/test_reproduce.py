@@ -100,7 +100,13 @@ def test_seeds_are_added_to_published_ones(paper, tmp_path):
         return reproduce(changed, "table-1", ["*/digits/*"], seeds, tmp_path / out, tmp_path, **more)
 
     both = run([0, 1], "first")
-    rows = run([1, 2], "second", add=True)
+    said: list[str] = []
+    rows = run([1, 2], "second", add=True, say=said.append)
+    kept = tmp_path / "099/results.json"
+    assert [text.split("(")[1:] for text in said if "digits" in text] == [[f"from {kept}, not run)"]] * 2 + [
+        []
+    ] * 2
+    assert not (tmp_path / "second/099/table-1/FedAvg_digits_p=1/seed-0").exists()  # was not asked for
     assert not (tmp_path / "second/099/table-1/FedAvg_digits_p=1/seed-1/result.json").exists()  # not run anew
     assert [row["seeds"] for row in rows] == [[0, 1, 2]] * 2
     assert [row["devices"] for row in rows] == [["cpu"] * 3] * 2
@@ -115,15 +121,15 @@ def test_seeds_are_added_to_published_ones(paper, tmp_path):
     told = r"results.json has other settings of FedAvg/digits/p=1 \(seed 0, 1, 2\), Pairwise/digits/p=1 "
     with pytest.raises(InputError, match=told + ".*--add replaces nothing"):
         run([1], "third", other, add=True)
-    said: list[str] = []
+    said.clear()
     assert [row["seeds"] for row in run([1], "third", other, say=said.append)] == [[1]] * 2
     assert re.search(told + ".*, which are replaced", said[0])  # before the training
     said.clear()
     assert [row["seeds"] for row in run([2], "fourth", other, say=said.append)] == [[1, 2]] * 2
     assert not (tmp_path / "fourth/099/table-1/FedAvg_digits_p=1/seed-1").exists()
     assert not [text for text in said if "replaced" in text]
-    (again, _) = run([1], "fifth", other)  # without --add it is measured anew
-    assert (tmp_path / "fifth/099/table-1/FedAvg_digits_p=1/seed-1/result.json").exists()
+    (again, _) = run([1, 2], "fourth", other)  # without --add it is measured anew
+    assert (tmp_path / "fourth/099/table-1/FedAvg_digits_p=1/seed-1/result.json").exists()
     assert again["seeds"] == [1, 2]
 
 
@@ -333,7 +339,7 @@ def test_a_seed_of_other_settings_in_the_way_of_a_published_one_is_said(paper, t
     run(0, "here", 0.1)
     run(0, "elsewhere", 0.5)
     with pytest.raises(InputError, match=r"seed-0 has other settings \(schedule.eta\); choose another --out"):
-        run(1, "here", 0.5, add=True)
+        run(0, "here", 0.5, add=True)
     (row,) = json.loads((tmp_path / "099/results.json").read_text())
     assert row["seeds"] == [0]
 

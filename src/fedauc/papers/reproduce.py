@@ -29,7 +29,7 @@ from fedauc.papers.pictures import draw
 from fedauc.papers.rows import Measured, done_in, rows_of
 from fedauc.transports import ranks
 
-FAILED = "failed"
+FAILED, TAKEN = "failed", "taken"
 SEED = re.compile(r"seed-(\d+)")
 COUNTED = ("rounds", "bytes_up", "bytes_down", "seconds")
 
@@ -78,16 +78,21 @@ def reproduce(
     published = results / paper.name
     work: dict[str, list[Job]] = {}
     absent: dict[str, list[str]] = {}
+    before: dict[Path, str] = {}
     for cell in paper.chosen(table, patterns):
-        home = out / paper.name / cell.table / folder_of(cell)
-        if add:
-            for same in paper.alike(cell):
-                _take(same, published, home, root)
-        mine = [Job(cell, cell.config(seed, device, root), home / f"seed-{seed}") for seed in seeds]
+        mine = [
+            Job(cell, cell.config(seed, device, root), folder_of(paper, cell, seed, out)) for seed in seeds
+        ]
         for job in mine:
+            if add:
+                _take(job, paper, published, root)
+            else:
+                _give_back(job)
             _share(job, paper, out)
-        done = [_known(job.config, job.folder) is not None for job in mine]  # (or it is of other settings)
-        if not all(done) and (why := cell.absent(root)):
+            if _known(job.config, job.folder) is not None:  # (or it is of other settings)
+                whence = f"from {published / RESULTS}" if _taken(job.folder) else "finished before"
+                before[job.folder] = f" ({whence}, not run)"
+        if not all(job.folder in before for job in mine) and (why := cell.absent(root)):
             absent.setdefault(why, []).append(cell.key)
         else:
             work[cell.key] = mine
@@ -111,7 +116,7 @@ def reproduce(
             failed(job)
             say(f"{job.cell.key} seed {job.config.seed}: failed: {why}")
             return
-        say(f"{job.cell.key} seed {job.config.seed}: {value}")
+        say(f"{job.cell.key} seed {job.config.seed}: {value}{before.get(job.folder, '')}")
         with by_one(published / RESULTS):
             write(job)
 
@@ -134,8 +139,9 @@ def reproduce(
     return [rows[key] for key in work if key in rows]
 
 
-def folder_of(cell: Cell) -> str:
-    return re.sub(r"[^A-Za-z0-9._=-]+", "_", cell.key)
+def folder_of(paper: Paper, cell: Cell, seed: int, out: Path) -> Path:
+    """Where a cell is run with a seed."""
+    return out / paper.name / cell.table / re.sub(r"[^A-Za-z0-9._=-]+", "_", cell.key) / f"seed-{seed}"
 
 
 def _measured(job: Job, watch: Watch | None) -> Measured:
@@ -175,7 +181,7 @@ def _share(job: Job, paper: Paper, out: Path) -> None:
     if (job.folder / DONE).exists():
         return
     for other in paper.cells:
-        there = out / paper.name / other.table / folder_of(other) / job.folder.name / DONE
+        there = folder_of(paper, other, job.config.seed, out) / DONE
         if other.measure == job.cell.measure and there.exists():
             kept = done_in(there.parent)
             if not _differing(job.config, kept):
@@ -199,13 +205,25 @@ def _standing(cell: Cell, published: Path) -> dict[int, Known]:
     return found
 
 
-def _take(cell: Cell, published: Path, home: Path, root: str | None) -> None:
-    """Lay these seeds into the folder of the runs, where they count as measured."""
-    for seed, known in _standing(cell, published).items():
-        config, folder = cell.config(seed, known.device, root), home / f"seed-{seed}"
-        if _known(config, folder) is None:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / DONE, {"config": config.as_dict(), "measured": known.measured._asdict()})
+def _take(job: Job, paper: Paper, published: Path, root: str | None) -> None:
+    """Where this seed stands in results.json, lay it into the folder of the runs: it counts as measured."""
+    for same in paper.alike(job.cell):
+        known = _standing(same, published).get(job.config.seed)
+        if known is not None and _known(job.config, job.folder) is None:
+            config = same.config(known.seed, known.device, root).as_dict()
+            job.folder.mkdir(parents=True, exist_ok=True)
+            kept = {"config": config, "measured": known.measured._asdict(), TAKEN: True}
+            write_json(job.folder / DONE, kept)
+
+
+def _taken(folder: Path) -> bool:
+    return bool(done_in(folder).get(TAKEN))
+
+
+def _give_back(job: Job) -> None:
+    """What was taken from results.json counts for those alone that ask for it."""
+    if (job.folder / DONE).exists() and _taken(job.folder):
+        (job.folder / DONE).unlink()
 
 
 def _replaced(jobs: Sequence[Job], published: Path) -> str:
