@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from typing import ClassVar
 
 import pytest
 
 from fedauc.errors import InputError
 from fedauc.experiments.compare import ALONE, CENTRAL, compare, relevant
+from fedauc.experiments.runner import Silent
 from tests.experiments.tables import claims_csv
 
 METHODS = ["cycp-fedavg", "cycp-pairwise"]
@@ -33,6 +35,23 @@ def test_a_row_per_method_and_yardstick(tmp_path):
     assert json.loads((tmp_path / "out/compare.json").read_text())["pairwise"][0]["of"] == 2
     with pytest.raises(InputError, match="already holds a comparison"):
         compare(METHODS, settings_for(tmp_path / "claims.csv"), [0, 1], tmp_path / "out")
+
+
+def test_every_run_is_shown_also_those_of_clients_alone(tmp_path):
+    class Titles(Silent):
+        begun: ClassVar[list[str]] = []
+
+        def begin(self, title, rounds, done):
+            self.begun.append(title)
+
+    compare(["cycp-pairwise"], settings_for(claims_csv(tmp_path)), [0], tmp_path / "out", watch=Titles())
+    first, *alone, central = Titles.begun
+    assert (first, central) == ("1 of 3 · cycp-pairwise · seed 0", "3 of 3 · cycp-pairwise · seed 0")
+    assert alone == [
+        f"2 of 3 · alone, client {place} of {len(alone)} · cycp-pairwise · seed 0"
+        for place in range(1, len(alone) + 1)
+    ]
+    assert len(alone) > 1
 
 
 @pytest.mark.parametrize(

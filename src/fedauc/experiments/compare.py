@@ -19,7 +19,7 @@ from fedauc.errors import InputError
 from fedauc.experiments import runner
 from fedauc.experiments.assembly import Prepared
 from fedauc.experiments.config import CHOSEN, FILES, Config, UnknownSetting
-from fedauc.experiments.jobs import each, prepared
+from fedauc.experiments.jobs import Numbered, each, prepared
 from fedauc.experiments.outcome import versions
 from fedauc.experiments.records import of_one_kind, read_object, write_json
 from fedauc.experiments.runner import Watch
@@ -208,7 +208,7 @@ def alone(config: Config, prepared: Prepared, watch: Watch | None = None) -> Out
         _simple(config) | {"train.eval_every": max(1, config.sections["schedule"]["cycles"] // 10)}
     )
     aucs, seconds = [], 0.0
-    for i in chosen:
+    for place, i in enumerate(chosen, start=1):
         rows = train.order[train.start[i] : train.start[i + 1]]
         own = FederatedData.build(
             train.x[rows],
@@ -217,7 +217,8 @@ def alone(config: Config, prepared: Prepared, watch: Watch | None = None) -> Out
             [train.names[int(i)]],
             config.device,
         )
-        trained = runner.train(solo, replace(prepared, train=own))
+        shown = Numbered(watch, place, len(chosen), "alone, client ") if watch is not None else None
+        trained = runner.train(solo, replace(prepared, train=own), watch=shown)
         aucs.append(metrics.auc(trained.scored(prepared.test).scores, prepared.test.y))
         seconds += trained.seconds
     share = len(able) / train.clients

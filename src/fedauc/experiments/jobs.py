@@ -131,8 +131,8 @@ def _deaf() -> Iterator[None]:
 class Numbered:
     """A watch that says which of several runs it is."""
 
-    def __init__(self, watch: Watch, place: int, of: int) -> None:
-        self.watch, self.name = watch, f"{place} of {of}"
+    def __init__(self, watch: Watch, place: int, of: int, what: str = "") -> None:
+        self.watch, self.name = watch, f"{what}{place} of {of}"
 
     def begin(self, title: str, rounds: int, done: int) -> None:
         self.watch.begin(f"{self.name} · {title}", rounds, done)
