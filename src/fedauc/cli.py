@@ -36,6 +36,7 @@ from fedauc.cli_options import (
     SplitBy,
     Test,
     Valid,
+    at_least_one,
     device_of,
     overrides_of,
 )
@@ -137,9 +138,7 @@ def compare(
     from fedauc.report import write_report
     from fedauc.transports import ranks
 
-    for name, value in (("seeds", seeds), ("jobs", jobs)):
-        if value < 1:
-            raise InputError(f"--{name} must be at least 1.")
+    at_least_one(seeds=seeds, jobs=jobs)
     overrides = overrides_of(locals())
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if not names:
@@ -204,9 +203,7 @@ def tune(
     from fedauc.experiments.config import parse_grid
     from fedauc.progress import watch_on
 
-    for name, value in (("seeds", seeds), ("jobs", jobs), ("trials", trials)):
-        if value is not None and value < 1:
-            raise InputError(f"--{name} must be at least 1.")
+    at_least_one(seeds=seeds, jobs=jobs, trials=trials)
     overrides = overrides_of(locals())
     folder = out or Path("runs") / f"tune-{method}"
     content = tuning.tune(
@@ -267,9 +264,7 @@ def reproduce(
     from fedauc.papers.reproduce import reproduce as run
     from fedauc.progress import watch_on
 
-    for name, value, least in (("seed", seed, 0), ("seeds", seeds, 1), ("jobs", jobs, 1)):
-        if value < least:
-            raise InputError(f"--{name} must be at least {least}.")
+    at_least_one(seeds=seeds, jobs=jobs)
     if paper is None and cells:
         raise InputError("--cells are those of a table of a paper, which is not named.")
     if paper is None:

@@ -89,6 +89,13 @@ def overrides_of(options: dict[str, Any]) -> dict[str, Any]:
     return found | parse_settings(options["settings"] or [])
 
 
+def at_least_one(**values: int | None) -> None:
+    """Refuse options that count something and name none."""
+    for name, value in values.items():
+        if value is not None and value < 1:
+            raise InputError(f"--{name} must be at least 1.")
+
+
 def device_of(name: str) -> str:
     import torch
 

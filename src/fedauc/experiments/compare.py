@@ -92,7 +92,7 @@ def compare(
         outcomes: dict[str, list[Outcome]] = {}
         for job, outcome in zip(work, made, strict=True):  # (seed by seed)
             outcomes.setdefault(job.name, []).append(outcome)
-        data = here.told(lambda: read_object(work[0].folder / "result.json", "data")["data"])
+        data = here.told(lambda: read_object(work[0].folder / "result.json", {"data": dict})["data"])
         order = [*methods, *(YARDSTICKS if yardsticks else ())]
         rows = [_row(name, outcomes[name], seeds, yardstick) for name in order]
         content = {
@@ -258,7 +258,7 @@ def _measured(kept: Path, config: Config, rows: str) -> Outcome | None:
     """A yardstick that was measured before: trained like the same method, on the same rows."""
     if not kept.exists():
         return None
-    found = read_object(kept, "config", "rows", "outcome")
+    found = read_object(kept, {"config.method": str, "rows": str, "outcome": dict})
     if found["rows"] != rows or config.differing(found["config"], FILES):
         return None
     return Outcome(**found["outcome"])

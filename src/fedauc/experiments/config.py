@@ -118,7 +118,7 @@ class Config:
             if field != "name":
                 values[section][field] = _converted(key, _types(_class(section, values))[field], value)
         if not 0 <= top["seed"] < SEEDS:
-            raise InputError(f"The seed (--seed) must be at least 0 and below 2^63, but is {top['seed']}.")
+            raise InputError(f"--seed must be at least 0 and below 2^63, but is {top['seed']}.")
         config = cls(method, top["seed"], top["device"], values)
         for section in ("data", "train", "model", "participation", "schedule", "uplink"):
             config.component(section)

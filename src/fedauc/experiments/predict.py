@@ -47,7 +47,7 @@ class Predictor:
         if not (run / "model.safetensors").exists():
             raise InputError(f"{run} holds no trained model (model.safetensors is missing).{_best_of(run)}")
         params, about = checkpoint.read_tensors(run / "model.safetensors")
-        config = Config.from_dict(read_object(run / "config.json", "method"))
+        config = Config.from_dict(read_object(run / "config.json", {"method": str}))
         shape = tuple(about["shape"])
         model, expected = models.init(config.component("model"), shape, 0)
         wrong = [
@@ -104,6 +104,6 @@ def are_scores(path: Path) -> bool:
 
 def _best_of(folder: Path) -> str:
     """Where the best trial of a search is."""
-    known = read_object(folder / TUNED) if (folder / TUNED).exists() else {}
+    known = read_object(folder / TUNED, {}) if (folder / TUNED).exists() else {}
     runs = (known.get("best") or {}).get("runs", [])
     return f" The best trial of this search is {folder / runs[0]}." if runs else ""

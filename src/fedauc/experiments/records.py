@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fedauc.experiments.evaluation import Validated
 
 KINDS = {"config.json": "a run", "tune.json": "a search", "compare.json": "a comparison"}
 """What a folder holds in which there is such a file."""
+Needs = Mapping[str, type | tuple[type, ...]]
 
 
 def of_one_kind(folder: Path, own: str) -> None:
@@ -35,12 +37,28 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path} cannot be read: {error}.") from error
 
 
-def read_object(path: Path, *needed: str) -> dict[str, Any]:
-    """A JSON file that holds an object, with these keys at least."""
-    found = read_json(path)
-    if not isinstance(found, dict) or not found.keys() >= set(needed):
-        raise InputError(f"{path} is damaged: it is not what is written there; choose another folder.")
+def read_object(path: Path, needs: Needs, what_to_do: str = "choose another folder") -> dict[str, Any]:
+    """A JSON file that holds an object with what is needed: types by dotted name."""
+    try:
+        found = read_json(path)
+    except InputError as error:
+        raise InputError(f"{str(error).removesuffix('.')}; {what_to_do}.") from error
+    if not isinstance(found, dict) or not all(
+        isinstance(_at(found, name), kind) for name, kind in needs.items()
+    ):
+        raise damaged(path, what_to_do)
     return found
+
+
+def damaged(path: Path, what_to_do: str) -> InputError:
+    return InputError(f"{path} is damaged: it is not what fedauc writes there; {what_to_do}.")
+
+
+def _at(content: Any, name: str) -> Any:
+    """What stands under a dotted name; None: nothing."""
+    for key in name.split("."):
+        content = content.get(key) if isinstance(content, dict) else None
+    return content
 
 
 def write_json(path: Path, content: Any) -> None:

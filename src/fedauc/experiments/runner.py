@@ -131,7 +131,7 @@ def _done(config: Config, out: Path, resume: bool, rows: Prepared | None) -> dic
                 f"{out} already holds a run; choose another --out, or --resume to go on with it."
             )
         _same_config(out, config, ("data.root",) if rows is None else FILES)
-        result = read_object(out / "result.json", "test_auc", "valid_auc", "rounds", "data")
+        result = read_object(out / "result.json", {"test_auc": float, "rounds": int, "data": dict})
         if rows is not None:
             _same_rows(out, result.get("rows"), rows, "ended")
         return result
@@ -312,7 +312,7 @@ def _start(
 
 def _same_config(out: Path, config: Config, places: Sequence[str]) -> None:
     """Where the same rows lie, `places` say: that may have changed."""
-    if keys := config.differing(read_object(out / "config.json", "method"), places):
+    if keys := config.differing(read_object(out / "config.json", {"method": str}), places):
         raise InputError(
             f"{out} holds a run with another configuration ({some(keys)}) and cannot be resumed with"
             " this one; choose another --out."

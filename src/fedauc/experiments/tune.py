@@ -39,8 +39,8 @@ from typing import Any, NamedTuple
 
 from fedauc.core import checkpoint, rng
 from fedauc.errors import InputError, OutOfMemory, Untrainable, some
-from fedauc.experiments import runner, tune_files
-from fedauc.experiments.command import setting, train_command
+from fedauc.experiments import runner, tune_files, tune_notes
+from fedauc.experiments.command import train_command
 from fedauc.experiments.config import FILES, Config, same_setting
 from fedauc.experiments.jobs import each, prepared
 from fedauc.experiments.outcome import versions
@@ -183,7 +183,7 @@ def tune(
         aucs = [result["test_auc"] for result in results]
         best |= {"test_auc": statistics.fmean(aucs), "test_auc_by_seed": aucs}
         best["test_auc_std"] = statistics.stdev(aucs) if len(aucs) > 1 else None
-        best["notes"] = [*results[0]["data"]["notes"], *_notes(trials, grid)]
+        best["notes"] = [*results[0]["data"]["notes"], *tune_notes.notes(_ranked(trials)[0], trials, grid)]
         one = _ranked(trials)[0].config.changed({"seed": seeds[0]})
         best["command"] = train_command(one, {**overrides, **best["settings"]})
         write_json(out / RESULT, content)
@@ -285,57 +285,6 @@ def _shares(trials: Sequence[Trial], factor: int) -> list[float]:
 def _ranked(trials: Sequence[Trial]) -> list[Trial]:
     """The best first."""
     return sorted(trials, key=lambda trial: trial.rank, reverse=True)
-
-
-def _notes(trials: Sequence[Trial], grid: Mapping[str, Sequence[Any]]) -> list[str]:
-    """What is to be known of the best."""
-    return [*(_missing(trials) or _edges(trials, grid)), *_untried(trials, grid)]
-
-
-def _missing(trials: Sequence[Trial]) -> list[str]:
-    """Which trials might have been better."""
-    names = [
-        f"trial-{trial.number:03d} ({', '.join(setting(name, v) for name, v in trial.settings.items())})"
-        for trial in trials
-        if trial.missing
-    ]
-    if not names:
-        return []
-    return [
-        f"This is without {some(names)}, whose files cannot be used: the best is the best of the others,"
-        " until that is mended and --resume has tried again."
-    ]
-
-
-def _untried(trials: Sequence[Trial], grid: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Which values no trial has."""
-    names = [
-        setting(name, value)
-        for name, values in grid.items()
-        for value in values
-        if value not in [trial.settings[name] for trial in trials]
-    ]
-    if not names:
-        return []
-    enough = max(len(trials) + 1, *map(len, grid.values()))
-    return [f"Not tried of what was given: {some(names)}; --trials {enough} tries every value."]
-
-
-def _edges(trials: Sequence[Trial], grid: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Whether the best values are at an end of what was given, or as good as others."""
-    best, notes = _ranked(trials)[0], []
-    for name, value in best.settings.items():
-        if twins := [trial for trial in trials if best.twin(trial, name)]:
-            notes.append(f"{name}={twins[0].settings[name]} came to the same as {name}={value}.")
-            continue
-        try:
-            given, found = [float(other) for other in grid[name]], float(value)
-        except (TypeError, ValueError):  # no numbers
-            continue
-        if len(given) > 1 and found in (min(given), max(given)) and not isinstance(value, bool):
-            end, beyond = ("smallest", "smaller") if found == min(given) else ("largest", "larger")
-            notes.append(f"{name}={value} is the {end} that was tried: {beyond} ones may be better still.")
-    return notes
 
 
 def _known(stop: Stop) -> Reached | None:

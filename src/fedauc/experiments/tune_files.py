@@ -9,12 +9,11 @@ from typing import Any
 
 from fedauc.errors import InputError
 from fedauc.experiments.config import Config
-from fedauc.experiments.records import read_json
+from fedauc.experiments.records import Needs, damaged, read_object
 from fedauc.experiments.tune_draw import Place
 
 RESULT, TRIAL = "tune.json", "trial.json"
 SCHEMA = 2
-Needs = Mapping[str, type | tuple[type, ...]]
 SEARCH: Needs = {"grid": dict, "config.method": str, "rows": str}
 BEGUN: Needs = {"config.method": str, "rounds": int, "every": int, "failed": str}
 ENDED: Needs = {"valid_auc": (int, float), "test_auc": (int, float), "rounds": int, "data.notes": list}
@@ -25,10 +24,10 @@ ELSEWHERE = "choose another --out"
 def search(out: Path) -> dict[str, Any]:
     """What is known of a search of this version."""
     path = out / RESULT
-    known = _checked(path, {"schema": int}, ELSEWHERE)
+    known = read_object(path, {"schema": int}, ELSEWHERE)
     if known["schema"] != SCHEMA:
         raise InputError(f"{out} holds a search of another version of fedauc; {ELSEWHERE}.")
-    return _checked(path, SEARCH, ELSEWHERE)
+    return read_object(path, SEARCH, ELSEWHERE)
 
 
 def tried(out: Path, grid: Mapping[str, Sequence[Any]], most: int) -> list[Place] | None:
@@ -43,12 +42,12 @@ def tried(out: Path, grid: Mapping[str, Sequence[Any]], most: int) -> list[Place
             for row in known["trials"]
         )
     except (TypeError, KeyError, ValueError):
-        raise _damaged(out / RESULT, ELSEWHERE) from None
+        raise damaged(out / RESULT, ELSEWHERE) from None
 
 
 def begun(folder: Path) -> dict[str, Any]:
     """What is known of a trial with one seed."""
-    return _checked(folder / TRIAL, BEGUN, _anew(folder))
+    return read_object(folder / TRIAL, BEGUN, _anew(folder))
 
 
 def config(folder: Path) -> Config:
@@ -57,40 +56,18 @@ def config(folder: Path) -> Config:
     try:
         return Config.from_dict(about)
     except InputError as error:
-        raise _damaged(folder / TRIAL, _anew(folder)) from error
+        raise damaged(folder / TRIAL, _anew(folder)) from error
 
 
 def configured(folder: Path) -> None:
     """Whether a trial's run says what it is, if there is one."""
     if (folder / "config.json").exists():
-        _checked(folder / "config.json", {"method": str}, _anew(folder))
+        read_object(folder / "config.json", {"method": str}, _anew(folder))
 
 
 def ended(folder: Path) -> dict[str, Any]:
     """What came out of a trial with one seed."""
-    return _checked(folder / "result.json", ENDED, _anew(folder))
-
-
-def _checked(path: Path, needs: Needs, what_to_do: str) -> dict[str, Any]:
-    """A file's content, which has what is needed."""
-    try:
-        content = read_json(path)
-    except InputError as error:
-        raise InputError(f"{str(error).removesuffix('.')}; {what_to_do}.") from error
-    if not all(isinstance(_at(content, name), kind) for name, kind in needs.items()):
-        raise _damaged(path, what_to_do)
-    return content
-
-
-def _at(content: Any, name: str) -> Any:
-    """What stands under a dotted name; None: nothing."""
-    for key in name.split("."):
-        content = content.get(key) if isinstance(content, dict) else None
-    return content
-
-
-def _damaged(path: Path, what_to_do: str) -> InputError:
-    return InputError(f"{path} is not what `fedauc tune` writes; {what_to_do}.")
+    return read_object(folder / "result.json", ENDED, _anew(folder))
 
 
 def _anew(folder: Path) -> str:

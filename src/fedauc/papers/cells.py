@@ -24,9 +24,6 @@ from fedauc.papers.pictures import Picture
 from fedauc.papers.rows import Measured
 from fedauc.report.load import load_run
 
-RUN_BY = ("preset", "settings", "measure")
-"""What of a cell decides what its run gives."""
-
 Measure = Callable[[Config, Path, Watch | None], Measured]
 
 
@@ -143,13 +140,15 @@ class Paper:
         return any(like(f"{cell.table}/{cell.key}", pattern) for pattern in self.ours)
 
     def alike(self, cell: Cell) -> list[Cell]:
-        """The cells of all tables that are run like this one, which is the first."""
-        twins = (
+        """The cells of all tables that are run and measured like this one, which is the first."""
+        mine = cell.config(0, "cpu", None)
+        others = (
             other
             for other in self.cells
-            if other != cell and all(getattr(other, name) == getattr(cell, name) for name in RUN_BY)
+            if (other.table, other.key) != (cell.table, cell.key)
+            and (other.preset, other.dataset, other.measure) == (cell.preset, cell.dataset, cell.measure)
         )
-        return [cell, *twins]
+        return [cell, *(other for other in others if other.config(0, "cpu", None) == mine)]
 
     def chosen(self, table: str, patterns: Sequence[str]) -> list[Cell]:
         """The cells of a table whose name is like one of the patterns (`*`: anything)."""

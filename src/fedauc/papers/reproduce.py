@@ -83,15 +83,7 @@ def reproduce(
         mine = [
             Job(cell, cell.config(seed, device, root), folder_of(paper, cell, seed, out)) for seed in seeds
         ]
-        for job in mine:
-            if add:
-                _take(job, paper, published, root)
-            else:
-                _give_back(job)
-            _share(job, paper, out)
-            if _known(job.config, job.folder) is not None:  # (or it is of other settings)
-                whence = f"from {published / RESULTS}" if _taken(job.folder) else "finished before"
-                before[job.folder] = f" ({whence}, not run)"
+        before |= _before(mine, paper, out, published if add else None, root)
         if not all(job.folder in before for job in mine) and (why := cell.absent(root)):
             absent.setdefault(why, []).append(cell.key)
         else:
@@ -101,6 +93,7 @@ def reproduce(
     if not work:
         raise InputError("None of these cells can be run here.")
     firsts = [mine[0] for mine in work.values()]
+    _tried(firsts, published)
     if replaced := _replaced(firsts, published):
         if add:
             raise InputError(
@@ -176,20 +169,6 @@ def _differing(config: Config, kept: Mapping[str, Any]) -> list[str]:
     return config.differing(kept["config"], ("device", *FILES))  # (files are the cell's own)
 
 
-def _share(job: Job, paper: Paper, out: Path) -> None:
-    """Where a cell of another table is the same one, what was measured there counts here as well."""
-    if (job.folder / DONE).exists():
-        return
-    for other in paper.cells:
-        there = folder_of(paper, other, job.config.seed, out) / DONE
-        if other.measure == job.cell.measure and there.exists():
-            kept = done_in(there.parent)
-            if not _differing(job.config, kept):
-                job.folder.mkdir(parents=True, exist_ok=True)
-                write_json(job.folder / DONE, kept)
-                return
-
-
 def _standing(cell: Cell, published: Path) -> dict[int, Known]:
     """The seeds that stand in results.json with the same settings."""
     row, along = (_row_of(published / file, _named(cell)) for file in (RESULTS, CURVES))
@@ -205,37 +184,62 @@ def _standing(cell: Cell, published: Path) -> dict[int, Known]:
     return found
 
 
-def _take(job: Job, paper: Paper, published: Path, root: str | None) -> None:
-    """Where this seed stands in results.json, lay it into the folder of the runs: it counts as measured."""
-    for same in paper.alike(job.cell):
-        known = _standing(same, published).get(job.config.seed)
-        if known is not None and _known(job.config, job.folder) is None:
-            config = same.config(known.seed, known.device, root).as_dict()
-            job.folder.mkdir(parents=True, exist_ok=True)
-            kept = {"config": config, "measured": known.measured._asdict(), TAKEN: True}
-            write_json(job.folder / DONE, kept)
+def _before(
+    jobs: Sequence[Job], paper: Paper, out: Path, published: Path | None, root: str | None
+) -> dict[Path, str]:
+    """Which seeds of a cell need not be run, and why; they are laid into its folders.
+
+    They were measured there, or for the same cell of another table, or stand in the results that are
+    `published`. What was once taken from those counts only where they are given.
+    """
+    same = paper.alike(jobs[0].cell)
+    standing = [_standing(cell, published) for cell in same] if published else []
+    found = {}
+    for job in jobs:
+        if published is None and (job.folder / DONE).exists() and done_in(job.folder).get(TAKEN):
+            (job.folder / DONE).unlink()
+        _known(job.config, job.folder)  # (unless it is of other settings)
+        places = [folder_of(paper, cell, job.config.seed, out) for cell in same]
+        if kept := _done_at(places, job, bool(published)) or _published(standing, job):
+            if not (job.folder / DONE).exists():
+                job.folder.mkdir(parents=True, exist_ok=True)
+                write_json(job.folder / DONE, kept)
+            whence = "from results.json" if kept.get(TAKEN) else "finished before"
+            found[job.folder] = f" ({whence}, not run)"
+    return found
 
 
-def _taken(folder: Path) -> bool:
-    return bool(done_in(folder).get(TAKEN))
+def _done_at(places: Sequence[Path], job: Job, taken: bool) -> dict[str, Any] | None:
+    """What was measured in the first of these folders that has this; what was `taken` may not count."""
+    done = (done_in(place) for place in places if (place / DONE).exists())
+    fitting = (each for each in done if not _differing(job.config, each) and (taken or not each.get(TAKEN)))
+    return next(fitting, None)
 
 
-def _give_back(job: Job) -> None:
-    """What was taken from results.json counts for those alone that ask for it."""
-    if (job.folder / DONE).exists() and _taken(job.folder):
-        (job.folder / DONE).unlink()
+def _published(standing: Sequence[Mapping[int, Known]], job: Job) -> dict[str, Any] | None:
+    """The same as it stands in results.json."""
+    known = next((seeds[job.config.seed] for seeds in standing if job.config.seed in seeds), None)
+    if known is None:
+        return None
+    config = job.config.changed({"device": known.device}).as_dict()
+    return {"config": config, "measured": known.measured._asdict(), TAKEN: True}
 
 
-def _replaced(jobs: Sequence[Job], published: Path) -> str:
-    """What stands in results.json and is of other settings; whatever is read or written later is tried."""
-    others = []
+def _tried(jobs: Sequence[Job], published: Path) -> None:
+    """Whatever is read or written later: what is in the way of it is better known now."""
     with by_one(published / RESULTS):
         rows_of(published / CURVES)
         for job in jobs:
             _ever(job)
-            row = _row_of(published / RESULTS, _named(job.cell))
-            if row and _other(job.cell, row):
-                others.append(f"{job.cell.key} (seed {', '.join(map(str, row['seeds']))})")
+
+
+def _replaced(jobs: Sequence[Job], published: Path) -> str:
+    """What stands in results.json and is of other settings; empty: nothing."""
+    others = []
+    for cell in (job.cell for job in jobs):
+        row = _row_of(published / RESULTS, _named(cell))
+        if row and _other(cell, row):
+            others.append(f"{cell.key} (seed {', '.join(map(str, row['seeds']))})")
     return f"{published / RESULTS} has other settings of {some(others, 3)}" if others else ""
 
 
